@@ -210,8 +210,8 @@ fn same(a: &[Recorded], b: &[Recorded]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is(b))
 }
 
-/// Gives a value a name, in a block that [`Layers::forward`] runs: [`Keep::Names`] and [`Keep::Offload`] keep the values that
-/// they list. Elsewhere, and on other backends, it returns the value and does nothing. As `checkpoint_name` of JAX.
+/// Gives a value a name, in a block that [`Layers::forward`] runs: [`Keep::Names`] and [`Keep::Offload`] keep the values
+/// that they list. Elsewhere, and on other backends, it returns the value and does nothing. As `checkpoint_name` of JAX.
 pub fn keep<B: Backend, const D: usize>(name: &'static str, value: Tensor<B, D>) -> Tensor<B, D> {
     leaves::visit(|| value.device()).iter().for_each(|recorded| burn_tpu_runtime::layers::name(name, recorded));
     value

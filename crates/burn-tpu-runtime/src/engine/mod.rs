@@ -55,7 +55,7 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
         None
     }
 
-    /// Returns a hash of the bytes that the host gave, of a value of which no data is kept.
+    /// Returns a hash of the bytes that were uploaded, if the device keeps none of them.
     fn given(&self) -> Option<u64> {
         None
     }

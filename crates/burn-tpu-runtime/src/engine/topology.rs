@@ -303,7 +303,7 @@ impl Executable for ShapeProgram {
     }
 }
 
-/// Returns a value of which no data is kept. On a mesh without a sharding, it is whole on every device.
+/// Returns an upload, without its data. On a mesh without a sharding, it is whole on every device.
 fn shape_only(
     ty: &TensorType,
     bytes: &HostBytes,

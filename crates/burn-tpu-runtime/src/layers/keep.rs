@@ -18,8 +18,8 @@ pub enum Keep {
     Products,
     /// The values with these names.
     Names(Vec<&'static str>),
-    /// The values with the names of both lists: of `host` in the host's memory, from where the backward loop copies them back,
-    /// one layer at a time. A carry, which is kept anyway, may be there too. As `save_and_offload_only_these_names` of JAX.
+    /// The values with the names of both lists: those of `host` in the host's memory, from where the backward loop copies
+    /// them back, one layer at a time. A carry, which is kept anyway, may be there too. As `save_and_offload_only_these_names` of JAX.
     Offload {
         /// What is kept in the host's memory (`pinned_host`).
         host: Vec<&'static str>,

@@ -26,7 +26,7 @@ use crate::runtime::runtime;
 use crate::trace::{
     FunctionRecording, FunctionSource, Purpose, Recorder, Stream, Tensor, create, current_function, record_list,
 };
-use burn_tpu_graph::op::{MemorySpace, Trips};
+use burn_tpu_graph::op::Trips;
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, NodeId, Op, TensorType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -184,7 +184,10 @@ impl LayerLoop {
             on_host: BTreeSet::new(),
             start,
         };
-        rewrite::rewrite(&mut layer).map_err(bug)?;
+        // Where nothing is kept, the backward loop has all that the rewrite looks at.
+        if *keep != Keep::Nothing {
+            rewrite::rewrite(&mut layer).map_err(bug)?;
+        }
         layer.kept = keep::kept(&layer, keep);
         layer.on_host = keep::on_host(&layer, keep);
         if !layer.on_host.is_empty() {
@@ -290,10 +293,7 @@ impl LayerLoop {
         let results =
             self.run("layers_replace", &plan, &given, |invariant| self.forward_operand(invariant, carries, &stacked))?;
         for (slice, result) in plan.replaced.into_iter().zip(results) {
-            stacked[slice] = match on_host.contains(&slice) {
-                true => movement::move_to(result, MemorySpace::PinnedHost),
-                false => result,
-            };
+            stacked[slice] = result;
         }
         Ok(stacked)
     }
@@ -311,8 +311,8 @@ impl LayerLoop {
         })
     }
 
-    /// Records a loop over these carries and over stacks, of which each trip writes its part: those that are given to be
-    /// replaced, or zeros. Returns their last values.
+    /// Records a loop over these carries and over stacks of zeros, of which each trip writes its part. A loop that replaces
+    /// stacks is given those instead. Returns the last values.
     fn run<'t>(
         &self,
         op: &'static str,
@@ -327,7 +327,7 @@ impl LayerLoop {
         Ok(record_list(op, &tensors, |recorder, nodes| {
             let (given, fixed) = nodes.split_at(carries.len());
             let (mut operands, mut fixed) = (given.to_vec(), fixed.iter().copied());
-            for &value in plan.stacked.iter().filter(|_| plan.replaced.is_empty()) {
+            for &value in plan.stacked.iter().filter(|_| plan.pass != Pass::Update) {
                 let ty = self.stack_type(self.ty(value));
                 operands.push(recorder.splat(ty.dtype, &ty.dims, 0i64)?);
             }

@@ -269,29 +269,17 @@ impl DeviceOptimizer {
         if self.memory == MemorySpace::Device {
             return self.update_on_device(parameter, gradient, state, treatment, numbers);
         }
-        if let Some(updated) = self.update_by_layer(&parameter, &gradient, &state, treatment, numbers) {
+        if let Some(updated) = self.update_in_parts(&parameter, &gradient, &state, treatment, numbers) {
             return updated;
-        }
-        if let Some(parts) = parts_of(&parameter, treatment.rule) {
-            let dims: Vec<usize> =
-                [parts, parameter.dims()[0] / parts].iter().chain(&parameter.dims()[1..]).copied().collect();
-            let [part, of_parts] = [parameter.clone(), gradient.clone()].map(|tensor| reshape(tensor, &dims));
-            let states: Vec<Tensor> = state.iter().map(|tensor| reshape(tensor.clone(), &dims)).collect();
-            let as_layers = Treatment { layers: 1, ..treatment };
-            if let Some((part, states)) = self.update_by_layer(&part, &of_parts, &states, as_layers, numbers) {
-                let back = |tensor: Tensor| reshape(tensor, parameter.dims());
-                let on_host = |tensor: Tensor| move_to(back(tensor), MemorySpace::PinnedHost);
-                return (back(part), states.into_iter().map(on_host).collect());
-            }
         }
         let state = state.into_iter().map(|tensor| move_to(tensor, MemorySpace::Device)).collect();
         let (parameter, state) = self.update_on_device(parameter, gradient, state, treatment, numbers);
         (parameter, state.into_iter().map(|tensor| move_to(tensor, MemorySpace::PinnedHost)).collect())
     }
 
-    /// Updates stacked layers, whose state is in the host's memory, one after another, so that the state of one is on the
-    /// device at a time. `None` for what has no layers.
-    fn update_by_layer(
+    /// Updates a parameter whose state is in the host's memory part by part, so that the state of one part is on the device
+    /// at a time. `None` for what has no parts.
+    fn update_in_parts(
         &self,
         parameter: &Tensor,
         gradient: &Tensor,
@@ -299,30 +287,32 @@ impl DeviceOptimizer {
         treatment: Treatment,
         numbers: &Numbers,
     ) -> Option<(Tensor, Vec<Tensor>)> {
-        let layers = *parameter.dims().first().filter(|_| treatment.layers > 0)?;
-        if !state.iter().all(|tensor| tensor.dims().first() == Some(&layers)) {
-            return None;
-        }
-        let of_layer = Treatment { layers: treatment.layers - 1, ..treatment };
-        let stacked: Vec<Tensor> = [gradient, parameter].into_iter().chain(state).cloned().collect();
+        let dims = parts_of(parameter, state, treatment)?;
+        let of_part = Treatment { layers: treatment.layers.saturating_sub(1), ..treatment };
+        let tensors: Vec<&Tensor> = [gradient, parameter].into_iter().chain(state).collect();
+        let in_parts = |tensor: &&Tensor| match treatment.layers {
+            0 => reshape((*tensor).clone(), &dims),
+            _ => (*tensor).clone(),
+        };
+        let stacked: Vec<Tensor> = tensors.iter().map(in_parts).collect();
         let (carries, on_host) = ([numbers.rate.clone()], (2..stacked.len()).collect::<Vec<_>>());
-        let recorded = LayerLoop::record(layers, &carries, &stacked, &Keep::Nothing, |inputs| {
+        let recorded = LayerLoop::record(dims[0], &carries, &stacked, &Keep::Nothing, |inputs| {
             let LayerInputs { carries, mut slices, .. } = inputs;
             let state = slices.split_off(2);
             let updated = slices
                 .pop()
                 .zip(slices.pop())
-                .map(|(parameter, gradient)| self.update_on_device(parameter, gradient, state, of_layer, numbers));
+                .map(|(parameter, gradient)| self.update_on_device(parameter, gradient, state, of_part, numbers));
             let updated = updated.into_iter().flat_map(|(parameter, state)| std::iter::once(parameter).chain(state));
             LayerResults { carries, gradients: [None, None].into_iter().chain(updated.map(Some)).collect() }
         });
         match recorded.and_then(|mut layer| layer.replace(&carries, stacked, &on_host)) {
             Ok(stacked) => {
-                let mut updated = stacked.into_iter().skip(1);
-                Some((updated.next()?, updated.collect()))
+                let mut updated = stacked.into_iter().zip(tensors).skip(1).map(|(new, old)| reshape(new, old.dims()));
+                Some((updated.next()?, updated.map(|tensor| move_to(tensor, MemorySpace::PinnedHost)).collect()))
             }
             Err(error) => {
-                tracing::error!("the update of stacked layers: {error}");
+                tracing::error!("the update of a parameter in parts: {error}");
                 None
             }
         }
@@ -414,16 +404,21 @@ impl Numbers {
     }
 }
 
-/// Returns the number of parts of its rows in which a large tensor is updated; `None` for a small one, for a rule that looks
-/// at whole matrices, and on a mesh, whose chips have a part each.
-fn parts_of(parameter: &Tensor, rule: Rule) -> Option<usize> {
-    let rows = *parameter.dims().first()?;
+/// Returns the dims of a parameter in the parts in which it is updated, `[parts, ..]`: stacked layers, or rows of a large
+/// tensor. `None` for state that has no such parts, for a small tensor, for a rule that looks at whole matrices, and for rows on a
+/// mesh, whose chips have a part each.
+fn parts_of(parameter: &Tensor, state: &[Tensor], treatment: Treatment) -> Option<Vec<usize>> {
+    let [rows, row @ ..] = parameter.dims() else { return None };
+    if treatment.layers > 0 {
+        let is_stacked = |tensor: &Tensor| tensor.dims().first() == Some(rows);
+        return state.iter().all(is_stacked).then(|| parameter.dims().to_vec());
+    }
     let is_large = parameter.dims().iter().product::<usize>() >= LARGE;
-    let is_by_element = rule.is_elementwise();
-    if !is_large || !is_by_element || parameter.device().platform() == Platform::Mesh {
+    if !is_large || !treatment.rule.is_elementwise() || parameter.device().platform() == Platform::Mesh {
         return None;
     }
-    (2..=16).rev().find(|parts| rows % (8 * parts) == 0)
+    let parts = (2..=16).rev().find(|parts| rows % (8 * parts) == 0)?;
+    Some([parts, rows / parts].into_iter().chain(row.iter().copied()).collect())
 }
 
 /// The fewest elements of a tensor that is updated in parts; in tests, which the interpreter runs, fewer.

@@ -206,8 +206,8 @@ fn same(a: &[Value], b: &[Value]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is(b))
 }
 
-/// Gives a value a name, in a block that [`Layers::forward`] runs: [`Keep::Names`] and [`Keep::Offload`] keep the values that
-/// they list. Elsewhere, it returns the value and does nothing. As `checkpoint_name` of JAX.
+/// Gives a value a name, in a block that [`Layers::forward`] runs: [`Keep::Names`] and [`Keep::Offload`] keep the values
+/// that they list. Elsewhere, it returns the value and does nothing. As `checkpoint_name` of JAX.
 pub fn keep<const D: usize>(name: &'static str, tensor: Tensor<D>) -> Tensor<D> {
     if let Some(value) = value(tensor.clone()) {
         burn_tpu_runtime::layers::name(name, &value);
