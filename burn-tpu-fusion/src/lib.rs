@@ -6,7 +6,8 @@
 //! Where to begin: `pass.rs` (what a pass promises), `rewrite.rs` (the list and the levels), `pipeline.rs` (how they run),
 //! and `linear_activation.rs` (the smallest pass). The passes of the default level are beside this file, in the order in
 //! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`ProductSum`], [`SoftmaxGradient`],
-//! [`QueryBlocks`], [`RoundOnce`], [`Roll`], [`Depthwise`].
+//! [`QueryBlocks`], [`RoundOnce`], [`Roll`], [`Depthwise`],
+//! [`FewRows`].
 //! `aggressive/` has those that no TPU has run yet. `docs/adding-a-rewrite.md` adds one.
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod aggressive;
 mod depthwise;
 #[cfg(test)]
 mod exactness;
+mod few_rows;
 mod gather_first;
 mod linear_activation;
 mod pass;
@@ -29,6 +31,7 @@ mod softmax_gradient;
 
 pub use aggressive::{FlashAttention, RowBlocks, kernel_call};
 pub use depthwise::Depthwise;
+pub use few_rows::FewRows;
 pub use gather_first::GatherFirst;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};

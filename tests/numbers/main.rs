@@ -12,6 +12,7 @@ mod custom_op_forms;
 mod depthwise;
 mod drawn_values;
 mod families;
+mod few_rows;
 mod flash_attention;
 mod folding;
 mod fusion;
