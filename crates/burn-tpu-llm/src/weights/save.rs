@@ -109,6 +109,9 @@ impl List {
     }
 }
 
+/// The columns of a matrix that are transposed at once: what is read of each row follows each other.
+const COLUMNS: usize = 32;
+
 /// Writes the elements of the tensors, in the order of [`List`].
 struct Elements {
     part: Part,
@@ -137,12 +140,34 @@ impl<B: Backend> ModuleVisitor<B> for Elements {
         let place = self.part.in_file(&self.path, self.family);
         let Some(InFile { is_transposed, .. }) = place.filter(|_| self.result.is_ok()) else { return };
         let tensor = param.val();
-        // Of experts, one after another.
-        let tensor = if is_transposed { tensor.swap_dims(D - 2, D - 1) } else { tensor };
         let tensor = if self.less_one && is_norm(&self.path) { tensor - 1.0 } else { tensor };
         self.result = match tensor.try_into_data() {
+            Ok(data) if is_transposed => self.write_transposed(&data),
             Ok(data) => self.file.write_all(&data.bytes).map_err(Failure::File),
             Err(error) => Err(Failure::Device(error)),
         };
+    }
+}
+
+impl Elements {
+    /// Writes the transpose of a matrix, or of those of a stack, one after another. On the host: a device would compile a
+    /// program for each shape.
+    fn write_transposed(&mut self, data: &TensorData) -> Result<(), Failure> {
+        let &[.., rows, columns] = &data.shape[..] else { return Ok(()) };
+        let size = data.dtype.size();
+        for matrix in data.bytes.chunks_exact((rows * columns * size).max(1)) {
+            for begin in (0..columns).step_by(COLUMNS) {
+                let written = COLUMNS.min(columns - begin);
+                let mut part = vec![0; written * rows * size];
+                for row in 0..rows {
+                    for column in 0..written {
+                        let (from, to) = ((row * columns + begin + column) * size, (column * rows + row) * size);
+                        part[to..to + size].copy_from_slice(&matrix[from..from + size]);
+                    }
+                }
+                self.file.write_all(&part).map_err(Failure::File)?;
+            }
+        }
+        Ok(())
     }
 }
