@@ -7,7 +7,7 @@
 //! and `linear_activation.rs` (the smallest pass). The passes of the default level are beside this file, in the order in
 //! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`ProductSum`], [`SoftmaxGradient`],
 //! [`QueryBlocks`], [`RoundOnce`], [`Roll`], [`Depthwise`],
-//! [`FewRows`].
+//! [`FewBits`], [`FewRows`].
 //! `aggressive/` has those that no TPU has run yet. `docs/adding-a-rewrite.md` adds one.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod aggressive;
 mod depthwise;
 #[cfg(test)]
 mod exactness;
+mod few_bits;
 mod few_rows;
 mod gather_first;
 mod linear_activation;
@@ -31,6 +32,7 @@ mod softmax_gradient;
 
 pub use aggressive::{FlashAttention, RowBlocks, kernel_call};
 pub use depthwise::Depthwise;
+pub use few_bits::FewBits;
 pub use few_rows::FewRows;
 pub use gather_first::GatherFirst;
 pub use linear_activation::LinearActivation;

@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(Pipeline::with_target(Optimization::Balanced, &[], Target::Tpu).passes.len(), balanced.len());
         let on_cpus = Pipeline::with_target(Optimization::Balanced, &[], Target::Cpu);
         let on_cpus: Vec<_> = on_cpus.passes.iter().map(|pass| pass.name()).collect();
-        assert_eq!(on_cpus[on_cpus.len() - 2..], ["depthwise", "few_rows"]);
+        assert_eq!(on_cpus[on_cpus.len() - 3..], ["depthwise", "few_bits", "few_rows"]);
     }
 
     /// A pass that notes the placement of what it is given.

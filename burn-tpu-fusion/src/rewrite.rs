@@ -70,6 +70,8 @@ rewrites! {
     Roll: Conservative, Any;
     /// See [`Depthwise`](crate::Depthwise). For CPUs alone. Its taps are no time steps, so it comes after `Roll`.
     Depthwise: Balanced, Cpu;
+    /// See [`FewBits`](crate::FewBits). For CPUs alone.
+    FewBits: Balanced, Cpu;
     /// See [`FewRows`](crate::FewRows). For CPUs alone. It comes after what looks for products in batches.
     FewRows: Balanced, Cpu;
 }
