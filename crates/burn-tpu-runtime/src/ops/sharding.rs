@@ -17,13 +17,21 @@ pub type DimNames = Vec<String>;
 pub fn constrain(x: Tensor, dims: &[DimNames]) -> Result<Tensor> {
     let device = x.device();
     let Some(description) = device.as_mesh() else { return Ok(x) };
-    let axes = |names: &DimNames| names.iter().map(|name| description.axis_named(name)).collect::<Result<DimAxes>>();
-    let sharding = Sharding::new(dims.iter().map(axes).collect::<Result<Vec<_>>>()?);
+    let sharding = named(&description, dims)?;
     if let Some(mesh) = axes_of(device) {
         let what = || format!("shard({})", x.ty());
         sharding.check_axes(x.ty().rank(), &mesh).map_err(|rule| TpuError::Sharding { what: what(), rule })?;
     }
     Ok(record("shard", [&x], |r, [x]| r.sharding_constraint(x, sharding)))
+}
+
+/// Returns the sharding with axes of these names.
+///
+/// # Errors
+/// [`TpuError::Mesh`] for an axis that does not exist.
+pub(crate) fn named(description: &crate::Mesh, dims: &[DimNames]) -> Result<Sharding> {
+    let axes = |names: &DimNames| names.iter().map(|name| description.axis_named(name)).collect::<Result<DimAxes>>();
+    Ok(Sharding::new(dims.iter().map(axes).collect::<Result<Vec<_>>>()?))
 }
 
 /// Returns a value of which this dim is split over the axes of batches, and no other. On a device that is no mesh, and if
@@ -46,8 +54,7 @@ pub fn split_batch(x: Tensor, dim: usize) -> Tensor {
 /// [`TpuError::Sharding`] with the nearest size that divides, under the name `what`; the errors of [`constrain`].
 pub fn check_even(device: Device, what: &str, ty: &TensorType, dims: &[DimNames]) -> Result<()> {
     let (Some(description), Some(mesh)) = (device.as_mesh(), axes_of(device)) else { return Ok(()) };
-    let axes = |names: &DimNames| names.iter().map(|name| description.axis_named(name)).collect::<Result<DimAxes>>();
-    let sharding = Sharding::new(dims.iter().map(axes).collect::<Result<Vec<_>>>()?);
+    let sharding = named(&description, dims)?;
     sharding.check(ty, &mesh).map_err(|rule| TpuError::Sharding { what: what.to_owned(), rule })
 }
 
@@ -62,6 +69,6 @@ pub fn axis_size(device: Device, name: &str) -> Result<usize> {
 }
 
 /// Returns the axes of a mesh, which starts now; `None` if it cannot, which its first read reports.
-fn axes_of(device: Device) -> Option<Mesh> {
+pub(crate) fn axes_of(device: Device) -> Option<Mesh> {
     runtime(device).open().engine().ok().and_then(|engine| engine.mesh()).map(|axes| axes.mesh.clone())
 }
