@@ -103,7 +103,10 @@ pub use compile::{CompiledStep, compile, compile_step};
 pub use buckets::Buckets;
 pub use buckets::BucketsError;
 
-pub use burn_tpu_runtime::{custom_op::{CustomForm, CustomPartition}, kernels};
+pub use burn_tpu_runtime::{
+    custom_op::{CustomForm, CustomPartition},
+    kernels,
+};
 pub use custom_op::{CustomOp, CustomOpBackend, OpTensors, custom_op};
 
 pub use autocast::{AutocastBackend, autocast, autocast_to};

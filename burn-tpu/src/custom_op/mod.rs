@@ -139,7 +139,7 @@ where
     /// .with_partition(|mesh, _| {
     ///     let batch = mesh.batch_names().join("+");
     ///     let rows = [Some(batch.as_str()), None];
-    ///     (!batch.is_empty()).then(|| CustomPartition::new().operand(rows).result(rows))
+    ///     (!batch.is_empty()).then(|| CustomPartition::new().operand(&rows).result(&rows))
     /// });
     /// ```
     pub fn with_partition(

@@ -3,8 +3,8 @@
 use super::{Cases, Recorder};
 use crate::op::{BinaryOp, Combine, UnaryOp};
 use crate::{
-    Builder, CallForm, CustomCall, DType, Graph, KernelCall, KernelCost, Mesh, NodeId, Op, Partition, Parts, Program, Result,
-    Sharding, StableHlo,
+    Builder, CallForm, CustomCall, DType, Graph, KernelCall, KernelCost, Mesh, NodeId, Op, Partition, Parts, Program,
+    Result, Sharding, StableHlo,
 };
 use crate::{TensorType, op};
 use std::sync::Arc;

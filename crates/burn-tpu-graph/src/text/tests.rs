@@ -3,7 +3,8 @@
 use super::*;
 use crate::op::{MemorySpace, Trips};
 use crate::{
-    Builder, CallForm, CustomCall, KernelCall, KernelCost, Operands, Partition, Parts, Sharding, StableHlo, TensorType, corpus,
+    Builder, CallForm, CustomCall, KernelCall, KernelCost, Operands, Partition, Parts, Sharding, StableHlo, TensorType,
+    corpus,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -37,34 +37,26 @@ impl Division {
         (rows.is_multiple_of(groups) && experts.is_multiple_of(parts)).then_some(Self { groups, parts })
     }
 
-    /// Returns the partition of an op for which every chip has its group and its part of what has dims `[groups, parts, ..]`,
-    /// and its experts of what has dims `[experts, ..]`.
+    /// Returns the partition of an op of which every chip has its part of each operand and result.
     pub(super) fn partition(mesh: &Mesh, operands: &[Split], results: &[Split]) -> CustomPartition {
         let mut names = mesh.batch_names();
         names.retain(|name| *name != AXIS);
         let groups = (!names.is_empty()).then(|| names.join("+"));
-        let (groups, part) = (groups.as_deref(), mesh.names().contains(&AXIS).then_some(AXIS));
-        let partition = operands.iter().fold(CustomPartition::new(), |partition, operand| match operand {
-            Split::Three => partition.operand([groups, part, None]),
-            Split::Four => partition.operand([groups, part, None, None]),
-            Split::Experts => partition.operand([part, None, None]),
-            Split::Whole => partition.operand([None]),
-        });
-        results.iter().fold(partition, |partition, result| match result {
-            Split::Three => partition.result([groups, part, None]),
-            Split::Four => partition.result([groups, part, None, None]),
-            Split::Experts => partition.result([part, None, None]),
-            Split::Whole => partition.result([None]),
-        })
+        let part = mesh.names().contains(&AXIS).then_some(AXIS);
+        let dims = |split: &Split| match split {
+            Split::Parts(rank) => [groups.as_deref(), part].into_iter().chain(vec![None; rank - 2]).collect::<Vec<_>>(),
+            Split::Experts => vec![part, None, None],
+            Split::Whole => vec![None],
+        };
+        let partition = operands.iter().fold(CustomPartition::new(), |all, operand| all.operand(&dims(operand)));
+        results.iter().fold(partition, |all, result| all.result(&dims(result)))
     }
 }
 
-/// The dims of an operand or a result of which every chip has its part.
+/// What has a part on every chip.
 pub(super) enum Split {
-    /// `[groups, parts, _]`
-    Three,
-    /// `[groups, parts, _, _]`, or `[groups, experts, _, _]`
-    Four,
+    /// `[groups, parts, ..]` or `[groups, experts, ..]`, with so many dims.
+    Parts(usize),
     /// `[experts, _, _]`
     Experts,
     /// `[_]`, which every chip has whole.

@@ -3,9 +3,9 @@
 //! Owns: what they compute for rows of tokens. May not know: the router.
 
 use super::blocks::{Layout, Sorted};
-use super::{grouped, moved};
 use super::product::Product;
 use super::stack::{Matrices, Stack};
+use super::{grouped, moved};
 use crate::config::{Activation, Config};
 use burn::prelude::*;
 use burn::tensor::activation::{gelu_approximate, silu};
@@ -77,17 +77,17 @@ impl<B: Backend> FeedForwards<B> {
     }
 
     /// Computes the sorted choices of rows `[rows, width]` by a TPU's kernel or, on a mesh, by every chip for itself: `[groups,
-    /// parts, tokens * choices, width]` in the order of the choices. `None` on other backends, and for experts that have more
+    /// parts, choices * tokens, width]` in the order of the choices. `None` on other backends, and for experts that have more
     /// than weights.
     pub(super) fn sorted(&self, x: Tensor<B, 2>, sorted: &Sorted<B>) -> Option<Tensor<B, 4>> {
         let [gate, up, down] = [&self.gate_proj, &self.up_proj, &self.down_proj].map(Stack::weight_alone);
-        let ([groups, parts, tokens, most], rows) = (sorted.places.dims(), sorted.rows(x));
+        let ([groups, parts, most, tokens], rows) = (sorted.places.dims(), sorted.rows(x));
         let product = |x, weight| grouped::product(x, weight, sorted.sizes.clone());
         let x = moved::taken(rows, sorted.sources.clone(), sorted.places.clone())?;
         let gate = activated(product(x.clone(), gate?)?, self.gelu);
         let y = product(gate * product(x, up?)?, down?)?;
-        let places = sorted.places.clone().reshape([groups, parts, tokens * most]);
-        moved::taken(y, places, sorted.choices.clone().unsqueeze_dim(3))
+        let places = sorted.places.clone().reshape([groups, parts, most * tokens]);
+        moved::taken(y, places, sorted.choices.clone().unsqueeze_dim(2))
     }
 
     /// Computes the same on one device in blocks of rows; `None` if the weights have few bits.

@@ -39,7 +39,7 @@ static PRODUCT: LazyLock<CustomOp<(Rows, Stack, Numbers), Rows>> = LazyLock::new
             (dx, dw.sum_dim(0).squeeze_dim(0), sizes)
         })
         .with_partition(|mesh, _| {
-            Some(Division::partition(mesh, &[Split::Four, Split::Experts, Split::Three], &[Split::Four]))
+            Some(Division::partition(mesh, &[Split::Parts(4), Split::Experts, Split::Parts(3)], &[Split::Parts(4)]))
         })
 });
 
@@ -51,7 +51,9 @@ static TRANSPOSED: LazyLock<CustomOp<(Rows, Stack, Numbers), Rows>> = LazyLock::
         Ok(ragged_dot(x, sizes, types, "[1], rhs_contracting_dimensions = [2]", ", rhs_group_dimensions = [0]"))
     };
     custom_op("grouped_product", form, |(x, weight, sizes)| in_blocks(x, weight.swap_dims(1, 2), sizes)).with_partition(
-        |mesh, _| Some(Division::partition(mesh, &[Split::Four, Split::Experts, Split::Three], &[Split::Four])),
+        |mesh, _| {
+            Some(Division::partition(mesh, &[Split::Parts(4), Split::Experts, Split::Parts(3)], &[Split::Parts(4)]))
+        },
     )
 });
 
@@ -64,7 +66,7 @@ static OUTER: LazyLock<CustomOp<(Rows, Rows, Numbers), Rows>> = LazyLock::new(||
         Ok(ragged_dot(x, sizes, types, "[0], rhs_contracting_dimensions = [0]", ""))
     };
     custom_op("grouped_product", form, |(x, y, sizes)| outer_in_blocks(x, y, sizes)).with_partition(|mesh, _| {
-        Some(Division::partition(mesh, &[Split::Four, Split::Four, Split::Three], &[Split::Four]))
+        Some(Division::partition(mesh, &[Split::Parts(4), Split::Parts(4), Split::Parts(3)], &[Split::Parts(4)]))
     })
 });
 

@@ -201,7 +201,10 @@ impl<B: Backend> Mixture<B> {
         let [batch, length, width] = x.dims();
         let logits = self.gate.forward(x.clone());
         let experts = logits.dims()[2];
-        let logits = logits.reshape([batch * length, experts]).cast(DType::F32);
+        let mut logits = logits.reshape([batch * length, experts]).cast(DType::F32);
+        if let Some(exchange) = pass.exchange {
+            logits = exchange.rows_by_tokens(logits);
+        }
         let routing = Routing::new(logits.clone(), self.per_token, self.normalised);
         let rows = x.clone().reshape([batch * length, width]);
         let (sum, dropped) = match self.way(length, batch * length, experts, &x.device()) {
@@ -213,7 +216,7 @@ impl<B: Backend> Mixture<B> {
                 });
                 (sum, pass.sums.is_some().then(|| rooms.dropped(self.per_token)))
             }
-            way => (self.chosen_experts(rows, &routing, way), None),
+            way => (self.chosen_experts(rows, &routing, way, pass.exchange), None),
         };
         if let Some(sums) = pass.sums.take() {
             let dropped = dropped.unwrap_or_else(|| Tensor::zeros([1], (&x.device(), DType::F32)));
@@ -227,13 +230,22 @@ impl<B: Backend> Mixture<B> {
     }
 
     /// Maps `[rows, width]` to the sum of each row's experts, `[rows, width]`.
-    fn chosen_experts(&self, x: Tensor<B, 2>, routing: &Routing<B>, way: Way) -> Tensor<B, 2> {
+    fn chosen_experts(
+        &self,
+        x: Tensor<B, 2>,
+        routing: &Routing<B>,
+        way: Way,
+        exchange: Option<&Exchange<B>>,
+    ) -> Tensor<B, 2> {
         match way {
             Way::OneByOne => self.one_by_one(x, routing),
-            Way::Sorted(block, division) => {
-                let sorted = self.sorted(x.clone(), routing, block, division);
-                sorted.unwrap_or_else(|| self.every(x, routing))
-            }
+            Way::Sorted(block, division) => match Sorted::new(routing, division, exchange) {
+                Some(sorted) => {
+                    let y = self.sorted(x.clone(), &sorted, (division == Division::WHOLE).then_some(block));
+                    y.unwrap_or_else(|| self.every(x, routing))
+                }
+                None => self.every(x, routing),
+            },
             Way::Every | Way::Rooms { .. } => self.every(x, routing),
         }
     }
@@ -250,12 +262,12 @@ impl<B: Backend> Mixture<B> {
         }
     }
 
-    /// Computes the chosen experts of sorted rows; `None` if the backend and the experts have no form for it.
-    fn sorted(&self, x: Tensor<B, 2>, routing: &Routing<B>, block: usize, division: Division) -> Option<Tensor<B, 2>> {
-        let (sorted, is_whole) = (Sorted::new(routing, division)?, division == Division::WHOLE);
-        let by_ops = is_native::<B>(&x.device()) || !is_whole;
-        let y = by_ops.then(|| self.experts.sorted(x.clone(), &sorted)).flatten();
-        let y = y.or_else(|| is_whole.then(|| self.experts.in_blocks(x, &sorted, block)).flatten())?;
+    /// Computes the chosen experts of sorted rows; one chip without kernels has blocks of so many. `None` if the backend and
+    /// the experts have no form for it.
+    fn sorted(&self, x: Tensor<B, 2>, sorted: &Sorted<B>, block: Option<usize>) -> Option<Tensor<B, 2>> {
+        let by_ops = block.is_none() || is_native::<B>(&x.device());
+        let y = by_ops.then(|| self.experts.sorted(x.clone(), sorted)).flatten();
+        let y = y.or_else(|| self.experts.in_blocks(x, sorted, block?))?;
         Some(sorted.combine(y))
     }
 

@@ -30,19 +30,19 @@ static ORDER: LazyLock<CustomOp<(Numbers<4>, Numbers<1>), Ordered<Tpu<f32>>>> = 
         }
         (
             together(sizes, [groups, parts, experts]),
-            together(of_choices, [groups, parts, tokens, most]),
-            together(places, [groups, parts, tokens, most]),
+            together(of_choices, [groups, parts, most, tokens]),
+            together(places, [groups, parts, most, tokens]),
             together(choices, [groups, parts, tokens * most]),
         )
     })
     .with_partition(|mesh, _| {
-        let results = [Split::Three, Split::Four, Split::Four, Split::Three];
-        Some(Division::partition(mesh, &[Split::Four, Split::Whole], &results))
+        let results = [Split::Parts(3), Split::Parts(4), Split::Parts(4), Split::Parts(3)];
+        Some(Division::partition(mesh, &[Split::Parts(4), Split::Whole], &results))
     })
 });
 
 /// Rows `[groups, parts, n, width]` at places `[groups, parts, m]`, of which -1 is a row of zeros: `[groups, parts, m, width]`.
-/// The third operand has for each of the `n` rows the places in the result that have it, as many for each, of which -1 is none.
+/// The third operand, `[groups, parts, k, n]`, has for each of the `n` rows `k` places in the result that have it; -1 is none.
 static TAKEN: LazyLock<CustomOp<(Rows, Numbers<3>, Numbers<4>), Rows>> = LazyLock::new(|| {
     let form = |_: &(Rows, Numbers<3>, Numbers<4>)| Ok(CustomForm::Plain);
     custom_op("taken_rows", form, |(x, places, _)| rows_at(x, places))
@@ -51,15 +51,16 @@ static TAKEN: LazyLock<CustomOp<(Rows, Numbers<3>, Numbers<4>), Rows>> = LazyLoc
             (dx.unwrap_or_else(|_| sums_at(dy, back.clone())), places, back)
         })
         .with_partition(|mesh, _| {
-            Some(Division::partition(mesh, &[Split::Four, Split::Three, Split::Four], &[Split::Four]))
+            Some(Division::partition(mesh, &[Split::Parts(4), Split::Parts(3), Split::Parts(4)], &[Split::Parts(4)]))
         })
 });
 
-/// The sums of rows `[groups, parts, m, width]` at places `[groups, parts, n, k]`: `[groups, parts, n, width]`.
+/// The sums of rows `[groups, parts, m, width]` at places `[groups, parts, k, n]`: `[groups, parts, n, width]`.
 static SUMMED: LazyLock<CustomOp<(Rows, Numbers<4>), Rows>> = LazyLock::new(|| {
     let form = |_: &(Rows, Numbers<4>)| Ok(CustomForm::Plain);
-    custom_op("summed_rows", form, |(x, places)| sums_at(x, places))
-        .with_partition(|mesh, _| Some(Division::partition(mesh, &[Split::Four, Split::Four], &[Split::Four])))
+    custom_op("summed_rows", form, |(x, places)| sums_at(x, places)).with_partition(|mesh, _| {
+        Some(Division::partition(mesh, &[Split::Parts(4), Split::Parts(4)], &[Split::Parts(4)]))
+    })
 });
 
 /// The plain form of taken rows.
@@ -75,9 +76,9 @@ fn rows_at(x: Rows, places: Numbers<3>) -> Rows {
 
 /// The plain form of summed rows.
 fn sums_at(x: Rows, places: Numbers<4>) -> Rows {
-    let ([groups, parts, rows, each], width) = (places.dims(), x.dims()[3]);
-    let taken = rows_at(x, places.reshape([groups, parts, rows * each]));
-    taken.reshape([groups, parts, rows, each, width]).sum_dim(3).squeeze_dim(3)
+    let ([groups, parts, each, rows], width) = (places.dims(), x.dims()[3]);
+    let taken = rows_at(x, places.reshape([groups, parts, each * rows]));
+    taken.reshape([groups, parts, each, rows, width]).sum_dim(2).squeeze_dim(2)
 }
 
 /// Returns the order of choices, which are 1 in `[groups, parts, tokens, experts]`, in each part: what [`Order::new`] does.
@@ -95,8 +96,8 @@ pub(super) fn order<B: Backend>(chosen: Tensor<B, 4, Int>, numbers: Tensor<B, 1,
     on_tpu::<InOrder, B>((chosen, numbers))
 }
 
-/// Returns rows `[groups, parts, n, width]` at places `[groups, parts, m]`, of which -1 is a row of zeros. `back` has for each
-/// of the `n` rows the rows of the result that have it, as many for each, of which -1 is none. `None` as [`order`].
+/// Returns rows `[groups, parts, n, width]` at places `[groups, parts, m]`, of which -1 is a row of zeros. `back`, `[groups,
+/// parts, k, n]`, has for each of the `n` rows `k` rows of the result that have it; -1 is none. `None` as [`order`].
 pub(super) fn taken<B: Backend>(
     x: Tensor<B, 4>,
     places: Tensor<B, 3, Int>,
@@ -127,7 +128,7 @@ mod tests {
         let device = TpuDevice::ndarray();
         let x = Tensor::<B, 4>::from_data([[[[1.0, 2.0], [3.0, 4.0]]]], &device).require_grad();
         let places = Tensor::from_data([[[1, 0, 0, -1]]], &device);
-        let back = Tensor::from_data([[[[1, 2], [0, -1]]]], &device);
+        let back = Tensor::from_data([[[[1, 0], [2, -1]]]], &device);
         let y = taken(x.clone(), places, back).unwrap();
         let weights = Tensor::from_data([[[[1.0, 10.0], [2.0, 20.0], [4.0, 40.0], [8.0, 80.0]]]], &device);
         let gradients = (y.clone() * weights).sum().backward();
@@ -141,7 +142,7 @@ mod tests {
         let device = burn_flex::FlexDevice;
         let x = Tensor::<F, 4>::zeros([1, 1, 1, 1], &device);
         let places = Tensor::<F, 3, Int>::zeros([1, 1, 1], &device);
-        assert!(taken(x, places.clone(), places.unsqueeze_dim(3)).is_none());
+        assert!(taken(x, places.clone(), places.unsqueeze_dim(2)).is_none());
         assert!(!super::super::on_tpu::has_ops::<F>() && super::super::on_tpu::has_ops::<B>());
     }
 }

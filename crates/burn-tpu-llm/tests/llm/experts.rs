@@ -8,7 +8,7 @@ use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
 use burn::tensor::{DType, Tolerance};
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::fit::{Fit, Verdict};
+use burn_tpu::fit::{Fit, FitReport, Verdict};
 use burn_tpu::{Keep, Mesh, Platform, Tpu, TpuDevice, TpuOptions, place};
 use burn_tpu_llm::model::Mixture;
 use burn_tpu_llm::{Config, Decoder, Dispatch, Source};
@@ -286,17 +286,12 @@ fn exchanged_config() -> Config {
     Config::from_hugging_face(&config.to_string()).unwrap()
 }
 
-/// Tokens go to their experts and back by all-to-all, and no chip gathers the experts of others.
-#[test]
-fn chips_exchange_tokens_and_keep_their_experts() {
+/// Returns the report of a training step on v5e:2x4 whose chips share tokens and experts.
+fn shared_step(dispatch: Dispatch) -> FitReport {
     type B = Autodiff<Tpu>;
-    if burn_tpu_pjrt::testing::libtpu().is_none() {
-        return;
-    }
     let config = exchanged_config();
     let mesh = Mesh::new().axis("data", 2).axis("expert", 4);
     let fit = Fit::new().unwrap().slices(["v5e:2x4".parse().unwrap()]).mesh(mesh);
-    let dispatch = Dispatch::Capacity { factor: 1.0, group: 128 };
     let report = fit.run(
         |device| {
             let model = config.init::<B>(device).unwrap().with_dispatch(dispatch).into_loop(Keep::Nothing).unwrap();
@@ -309,7 +304,17 @@ fn chips_exchange_tokens_and_keep_their_experts() {
             (model, Some((loss, gradients)))
         },
     );
-    let collectives = &report.unwrap().slices[0].collectives;
+    report.unwrap()
+}
+
+/// Tokens go to their experts and back by all-to-all, and no chip gathers the experts of others.
+#[test]
+fn chips_exchange_tokens_and_keep_their_experts() {
+    if burn_tpu_pjrt::testing::libtpu().is_none() {
+        return;
+    }
+    let report = shared_step(Dispatch::Capacity { factor: 1.0, group: 128 });
+    let collectives = &report.slices[0].collectives;
     let exchanged: u64 = collectives
         .iter()
         .filter(|collective| collective.kind.contains("all-to-all"))
@@ -317,6 +322,23 @@ fn chips_exchange_tokens_and_keep_their_experts() {
         .sum();
     // Forward twice and backward once, to the experts and back, two layers; a device's choices are 2 x 128 x 256 in bf16.
     assert!(exchanged >= 12 * 2 * 128 * 256 * 2, "{collectives:?}");
+}
+
+/// Each chip has kernels for its own experts, and gathers tokens alone.
+#[test]
+fn chips_gather_tokens_and_compute_their_experts_in_kernels() {
+    if burn_tpu_pjrt::testing::libtpu().is_none() {
+        return;
+    }
+    let report = shared_step(Dispatch::Auto);
+    assert!(matches!(report.slices[0].verdict, Verdict::Fits), "{:?}", report.slices[0].verdict);
+    let gathered =
+        report.slices[0].collectives.iter().filter(|found| found.kind == "all-gather" && found.axes == ["expert"]);
+    let gathered: u64 = gathered.map(|found| found.operand_bytes).sum();
+    // Inputs forward and again, and gradients, of two layers: 128 tokens of 256 in bf16. The choices are some numbers for each
+    // token; the weights of a chip's experts are 1.5 MiB a layer.
+    let tokens = 2 * 3 * 128 * 256 * 2;
+    assert!((tokens..tokens * 3 / 2).contains(&gathered), "{gathered} of {tokens}: {:?}", report.slices[0].collectives);
 }
 
 /// A file of a layer of experts in a type of ggml's, as stacks.

@@ -4,7 +4,8 @@ use crate::error::{Result, TpuError};
 use crate::trace::{FunctionRecording, FunctionSource, Purpose, Stream, Tensor, record_list};
 use burn_tpu_fusion::kernel_call;
 use burn_tpu_graph::{
-    Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Partition, Parts, Program, Rebuild, StableHlo, TensorType,
+    Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Partition, Parts, Program, Rebuild, StableHlo,
+    TensorType,
 };
 use burn_tpu_kernels::Kernel;
 use std::collections::BTreeMap;

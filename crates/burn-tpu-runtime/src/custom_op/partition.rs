@@ -22,14 +22,14 @@ impl CustomPartition {
 
     /// Adds an operand with the axis of each dim, `None` for one that every chip has whole; several axes of one dim are
     /// joined with `+`, outermost first.
-    pub fn operand<const D: usize>(mut self, dims: [Option<&str>; D]) -> Self {
-        self.operands.push(dims.map(names).to_vec());
+    pub fn operand(mut self, dims: &[Option<&str>]) -> Self {
+        self.operands.push(dims.iter().copied().map(names).collect());
         self
     }
 
     /// Adds a result, as [`CustomPartition::operand`] does an operand.
-    pub fn result<const D: usize>(mut self, dims: [Option<&str>; D]) -> Self {
-        self.results.push(dims.map(names).to_vec());
+    pub fn result(mut self, dims: &[Option<&str>]) -> Self {
+        self.results.push(dims.iter().copied().map(names).collect());
         self
     }
 }
@@ -47,6 +47,7 @@ pub(super) fn partition(device: Device, operands: &[Tensor], of: &PartitionOf) -
         return Ok(None);
     }
     let Some(partition) = of(&description, operands)? else { return Ok(None) };
-    let all = |dims: &[Vec<DimNames>]| dims.iter().map(|dims| named(&description, dims)).collect::<Result<Vec<Sharding>>>();
+    let all =
+        |dims: &[Vec<DimNames>]| dims.iter().map(|dims| named(&description, dims)).collect::<Result<Vec<Sharding>>>();
     Ok(Some(Partition { operands: all(&partition.operands)?, results: all(&partition.results)?, mesh }))
 }
