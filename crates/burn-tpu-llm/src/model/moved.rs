@@ -16,7 +16,9 @@ type Numbers<const D: usize> = Tensor<Tpu<f32>, D, Int>;
 /// What [`order`] returns.
 pub(super) type Ordered<B> = (Tensor<B, 3, Int>, Tensor<B, 4, Int>, Tensor<B, 4, Int>, Tensor<B, 3, Int>);
 
-static ORDER: LazyLock<CustomOp<(Numbers<4>, Numbers<1>), Ordered<Tpu<f32>>>> = LazyLock::new(|| {
+type OrderOp = CustomOp<(Numbers<4>, Numbers<1>), Ordered<Tpu<f32>>>;
+
+static ORDER: LazyLock<OrderOp> = LazyLock::new(|| {
     let form = |_: &(Numbers<4>, Numbers<1>)| Ok(CustomForm::Plain);
     custom_op("order_of_choices", form, |(chosen, numbers): (Numbers<4>, Numbers<1>)| {
         let ([groups, parts, tokens, experts], [most]) = (chosen.dims(), numbers.dims());
