@@ -130,7 +130,7 @@ impl TpuDevice {
 
     /// Returns whether its chips are TPUs, attached or not. Of a mesh that names no platform, this looks for the default one.
     pub fn is_tpu(self) -> bool {
-        self.0.is_tpu()
+        burn_tpu_runtime::ops::sharding::is_tpu(self.0)
     }
 
     /// Returns the device number `index` of a platform. For [`Platform::Topology`] and [`Platform::Mesh`] the number comes

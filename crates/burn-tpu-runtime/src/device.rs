@@ -113,18 +113,6 @@ impl Device {
         }
     }
 
-    /// Returns whether its chips are TPUs, attached or not. Of a mesh that names no platform, this looks for the default one.
-    pub fn is_tpu(self) -> bool {
-        match self.platform {
-            Platform::Tpu | Platform::Topology => true,
-            Platform::Mesh => {
-                let named = self.as_mesh().and_then(|mesh| mesh.platform());
-                named.unwrap_or_else(|| crate::runtime::default_chip().platform()) == Platform::Tpu
-            }
-            Platform::Cuda | Platform::Cpu | Platform::NdArray | Platform::XlaRs => false,
-        }
-    }
-
     /// Returns a new device whose programs are recorded in a list, and neither compiled nor run.
     ///
     /// # Errors

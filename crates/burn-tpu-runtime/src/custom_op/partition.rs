@@ -1,8 +1,7 @@
 //! How a mesh divides a custom op.
 
 use crate::error::Result;
-use crate::ops::sharding::{DimNames, axes_of, named};
-use crate::placement::names;
+use crate::ops::sharding::{DimNames, axes_of, named, names};
 use crate::{Device, Mesh, Tensor};
 use burn_tpu_graph::{Partition, Sharding};
 

@@ -1,13 +1,31 @@
 //! How values are split over a mesh. On any other device, all of this does nothing.
 
 use crate::error::{Result, TpuError};
-use crate::runtime::runtime;
+use crate::runtime::{default_chip, runtime};
 use crate::trace::record;
-use crate::{Device, Tensor};
+use crate::{Device, Platform, Tensor};
 use burn_tpu_graph::{Builder, DimAxes, Mesh, Sharding, TensorType};
 
 /// The axes that split each dim of a tensor, by name and outermost first; a dim without axes is whole.
 pub type DimNames = Vec<String>;
+
+/// Returns the names of a dim's axes, which `+` joins.
+pub fn names(dim: Option<&str>) -> DimNames {
+    dim.map(|names| names.split('+').map(|name| name.trim().to_owned()).collect()).unwrap_or_default()
+}
+
+/// Returns whether the chips of a device are TPUs, attached or not. Of a mesh that names no platform, this looks for the
+/// default one.
+pub fn is_tpu(device: Device) -> bool {
+    match device.platform() {
+        Platform::Tpu | Platform::Topology => true,
+        Platform::Mesh => {
+            let named = device.as_mesh().and_then(|mesh| mesh.platform());
+            named.unwrap_or_else(|| default_chip().platform()) == Platform::Tpu
+        }
+        Platform::Cuda | Platform::Cpu | Platform::NdArray | Platform::XlaRs => false,
+    }
+}
 
 /// Returns a value that is split over its mesh so. On any other device, the value.
 ///
