@@ -128,6 +128,11 @@ impl TpuDevice {
         burn_tpu_runtime::ops::sharding::axis_size(self.0, axis)
     }
 
+    /// Returns whether its chips are TPUs, attached or not. Of a mesh that names no platform, this looks for the default one.
+    pub fn is_tpu(self) -> bool {
+        burn_tpu_runtime::ops::sharding::is_tpu(self.0)
+    }
+
     /// Returns the device number `index` of a platform. For [`Platform::Topology`] and [`Platform::Mesh`] the number comes
     /// from [`TpuDevice::topology`] or [`TpuDevice::mesh`].
     pub fn new(platform: Platform, index: u16) -> Self {

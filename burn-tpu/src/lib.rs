@@ -47,7 +47,7 @@
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
 //! | train without recording each step | [`compile_step`] returns a [`CompiledStep`], which a [`DeviceOptimizer`] updates |
 //! | batch data whose lengths vary | [`Buckets`] |
-//! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`] on a [`CustomOpBackend`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
+//! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`] on a [`CustomOpBackend`]; [`CustomForm`], [`CustomPartition`], [`OpTensors`], [`kernels`] |
 //! | load and save weights with burn-store, in bf16 too | `store::CastFloats` (feature `store`) |
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`], [`ShapeBuckets`], [`Optimization`], [`Rewrite`], [`Precision`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
@@ -103,7 +103,10 @@ pub use compile::{CompiledStep, compile, compile_step};
 pub use buckets::Buckets;
 pub use buckets::BucketsError;
 
-pub use burn_tpu_runtime::{custom_op::CustomForm, kernels};
+pub use burn_tpu_runtime::{
+    custom_op::{CustomForm, CustomPartition},
+    kernels,
+};
 pub use custom_op::{CustomOp, CustomOpBackend, OpTensors, custom_op};
 
 pub use autocast::{AutocastBackend, autocast, autocast_to};

@@ -8,7 +8,8 @@ use burn::tensor::{DType, Int, Tensor, TensorData, Tolerance, activation};
 use burn_tpu::fit::Fit;
 use burn_tpu::kernels::{Element, kernels};
 use burn_tpu::{
-    CustomForm, CustomOp, Generation, Mesh, Platform, Tpu, TpuDevice, TpuOptions, compile, custom_op, program_keys,
+    CustomForm, CustomOp, CustomPartition, Generation, Mesh, Platform, Tpu, TpuDevice, TpuError, TpuOptions, compile,
+    custom_op, program_keys,
 };
 use common::{cases, counted};
 use proptest::prelude::*;
@@ -118,6 +119,36 @@ fn kernels_run_their_plain_forms_on_the_cpu_plugin_and_on_a_mesh() {
     }
 }
 
+/// Every device of a mesh runs the text, or the plain form of a kernel, for its rows.
+#[test]
+fn a_mesh_divides_an_op_as_its_partition_says() {
+    let Some(_) = common::cpu() else { return };
+    let mesh = TpuDevice::mesh(Mesh::new().axis("data", 2).axis("rest", 1).on(Platform::Cpu).devices([0, 1]));
+    common::development().interpret_from(0).install(&mesh).unwrap();
+    let of_rows = |axis: &'static str| {
+        rms_norm(EPSILON).with_partition(move |_, _| {
+            let rows = [Some(axis), None];
+            Some(CustomPartition::new().operand(&rows).operand(&[None]).result(&rows))
+        })
+    };
+    let (x, weight) = (values([6, 24], &mesh), values([24], &mesh));
+    let expected = plain_rms_norm((x.clone(), weight.clone())).into_data();
+    let call = |op: CustomOp<(Matrix, Vector), Matrix>, x: &Matrix| op.call((x.clone(), weight.clone()));
+    close(call(of_rows("data"), &x).unwrap().into_data(), &expected);
+    close(call(rms_norm(EPSILON).with_partition(|_, _| None), &x).unwrap().into_data(), &expected);
+    // A mean of a part is none of the whole.
+    let columns = softmax().with_partition(|_, _| {
+        let columns = [None, Some("data")];
+        Some(CustomPartition::new().operand(&columns).result(&columns))
+    });
+    let halves = [0..12, 12..24].map(|half| activation::softmax(x.clone().slice_dim(1, half), 1));
+    close(columns.call(x.clone()).unwrap().into_data(), &Tensor::cat(halves.to_vec(), 1).into_data());
+    let error = call(of_rows("data"), &values([5, 24], &mesh)).unwrap_err().to_string();
+    assert!(error.contains("custom op `rms_norm`") && error.contains("2 equal parts"), "{error}");
+    let error = call(of_rows("model"), &x).unwrap_err();
+    assert!(matches!(error, TpuError::Mesh { .. }), "{error}");
+}
+
 #[test]
 fn the_text_is_part_of_the_programs_identity() {
     // A device that no other test here uses, since compiles are counted.
@@ -222,6 +253,24 @@ fn kernels_compile_ahead_of_time() {
         compiles(op.call((values([64, 128], device), values([128], device))).unwrap());
     });
     assert!(text.contains("func.func private @rms_norm_"));
+}
+
+/// Each chip's kernel is for its rows, and it is counted once.
+#[test]
+fn a_mesh_runs_a_kernel_for_the_parts_of_its_chips() {
+    if !common::has_libtpu() {
+        return;
+    }
+    let fit = Fit::new().unwrap().slices(["v5e:2x2".parse().unwrap()]).mesh(Mesh::new().axis("data", 4));
+    let op = softmax().with_partition(|_, _| {
+        let rows = [Some("data"), None];
+        Some(CustomPartition::new().operand(&rows).result(&rows))
+    });
+    let report = fit.run(|device| values([8192, 1024], device), |x, _| op.call(x).unwrap()).unwrap();
+    let [slice] = &report.slices[..] else { panic!("{report:?}") };
+    assert!(slice.fits() && slice.collectives.is_empty(), "{slice:?}");
+    let kernel = slice.costliest.iter().find(|entry| entry.instruction == "kernel softmax").expect("it is listed");
+    assert_eq!((kernel.runs, kernel.shape.as_str()), (1, "f32[2048,1024]"));
 }
 
 /// The v4 has no products of 8 bits.

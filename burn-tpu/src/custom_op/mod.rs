@@ -8,7 +8,7 @@ pub(crate) mod tensors;
 
 pub use tensors::OpTensors;
 
-use crate::{CustomForm, Result, Tpu, TpuDevice, TpuFloat, TpuInt};
+use crate::{CustomForm, CustomPartition, Mesh, Result, Tpu, TpuDevice, TpuFloat, TpuInt};
 use burn_core::tensor::backend::Backend;
 use burn_tpu_runtime::Tensor;
 use burn_tpu_runtime::custom_op::{Gradient, Kind, UntypedOp, error};
@@ -88,7 +88,7 @@ where
         let form = form(&operands).map_err(|reason| error(name, reason.to_string()));
         Ok((form, tensors::to_tensors(plain(operands))))
     };
-    CustomOp { op: Arc::new(UntypedOp::new(name, Box::new(record), kinds::<O>())), gradient: None, types: PhantomData }
+    CustomOp { op: Arc::new(UntypedOp::new(name, Arc::new(record), kinds::<O>())), gradient: None, types: PhantomData }
 }
 
 impl<I, O> CustomOp<I, O>
@@ -112,11 +112,52 @@ where
         Self { gradient: Some(Arc::new(gradient)), ..self }
     }
 
+    /// Says how meshes of several chips divide the op; `None` for one that does not. Each part of the results must be the op of
+    /// the parts of the operands. Every chip then runs the form for its part, or the plain form where it does not take the
+    /// form, and nothing is exchanged inside. `partition` is given the whole operands, of which it may ask dims and dtypes;
+    /// `form` and `plain` are called for the parts too. One chip, the interpreter, and everything that counts operations have
+    /// the whole.
+    ///
+    /// Without it, a mesh runs a kernel's plain form, and XLA's partitioner divides what it finds in a plain form or in
+    /// StableHLO.
+    ///
+    /// ```
+    /// use burn::tensor::{Tensor, activation};
+    /// use burn_tpu::kernels::{Element, kernels};
+    /// use burn_tpu::{CustomOp, CustomPartition, Tpu, custom_op};
+    ///
+    /// type Matrix = Tensor<Tpu<f32>, 2>;
+    ///
+    /// let softmax: CustomOp<Matrix, Matrix> = custom_op(
+    ///     "softmax",
+    ///     |x: &Matrix| {
+    ///         let [rows, columns] = x.dims();
+    ///         Ok(kernels::softmax(Element::F32, rows, columns)?.into())
+    ///     },
+    ///     |x: Matrix| activation::softmax(x, 1),
+    /// )
+    /// .with_partition(|mesh, _| {
+    ///     let batch = mesh.batch_names().join("+");
+    ///     let rows = [Some(batch.as_str()), None];
+    ///     (!batch.is_empty()).then(|| CustomPartition::new().operand(&rows).result(&rows))
+    /// });
+    /// ```
+    pub fn with_partition(
+        self,
+        partition: impl Fn(&Mesh, &I) -> Option<CustomPartition> + Send + Sync + 'static,
+    ) -> Self {
+        let of = move |mesh: &Mesh, operands: &[Tensor]| {
+            Ok(partition(mesh, &tensors::from_tensors::<I>(operands.to_vec())?))
+        };
+        Self { op: Arc::new(self.op.with_partition(Arc::new(of))), ..self }
+    }
+
     /// Calls the op on tensors of [`Tpu`] or of its autodiff.
     ///
     /// # Errors
     /// [`TpuError::CustomOp`](crate::TpuError::CustomOp), at the first call with these types, if the forms do not agree with
-    /// the operands and with each other, or if the plain form is not a function of its operands; at each call, if the
+    /// the operands and with each other, if the plain form is not a function of its operands, or if the partition does not
+    /// divide them; at each call, if the
     /// operands are on several devices, or if one of them requires a gradient and the op has none. What the plugin's
     /// compiler says of a form comes with the first read.
     ///

@@ -13,8 +13,7 @@ use burn_backend::{Backend, TensorData};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::graph::TensorType;
 use burn_tpu_runtime::ops::data;
-use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
-use burn_tpu_runtime::placement::names;
+use burn_tpu_runtime::ops::sharding::{DimNames, constrain, names};
 
 /// The backends whose tensors may live on a mesh: [`Tpu`] and its autodiff.
 pub trait MeshBackend: Backend<Device = TpuDevice> {

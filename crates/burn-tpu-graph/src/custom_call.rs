@@ -8,15 +8,18 @@
 //!   whose partitioner knows nothing of a kernel and would run it whole on every device, unless the call has a
 //!   [`Partition`].
 //! - A *function* of StableHLO is compiled by every plugin, on a mesh too.
+//! - *Parts* are what every device of a mesh computes of its parts of the operands: any program of their types.
 
+mod partition;
 mod stablehlo;
 #[cfg(test)]
 mod tests;
 
+pub use partition::{Partition, Parts};
 pub use stablehlo::StableHlo;
 
 use crate::infer::bounded;
-use crate::{DType, GraphError, Mesh, Op, Program, Result, Sharding, TensorType};
+use crate::{DType, GraphError, Mesh, Op, Program, Result, TensorType};
 use sha2::{Digest, Sha256};
 use std::fmt::Display;
 use std::hash::{Hash, Hasher};
@@ -42,6 +45,8 @@ pub enum CallForm {
     Kernel(KernelCall),
     /// A function in StableHLO.
     Function(StableHlo),
+    /// What every device of a mesh computes of its parts.
+    Parts(Parts),
 }
 
 /// A call into code that a plugin's compiler is given as configuration. Operands and results are row-major.
@@ -61,18 +66,6 @@ pub struct KernelCall {
     pub partition: Option<Partition>,
 }
 
-/// How a mesh divides the call of a kernel: every device runs it on its parts of the operands, which are its parts of the
-/// results. The kernel needs nothing that another device has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Partition {
-    /// The mesh of the programs that the call is for.
-    pub mesh: Mesh,
-    /// The sharding of each operand.
-    pub operands: Vec<Sharding>,
-    /// The sharding of each result.
-    pub results: Vec<Sharding>,
-}
-
 impl KernelCall {
     /// Returns whether programs of this mesh of several devices, or of one device, can call the kernel: others have the
     /// plain form.
@@ -82,34 +75,12 @@ impl KernelCall {
 
     /// Returns the types that a device has of the operands.
     pub fn local_operands(&self) -> Vec<TensorType> {
-        self.partition.as_ref().map_or_else(|| self.operands.clone(), |p| local(&self.operands, &p.operands, &p.mesh))
+        self.partition.as_ref().map_or_else(|| self.operands.clone(), |p| p.local_operands(&self.operands))
     }
 
     /// Returns the types that a device has of the results.
     pub fn local_results(&self) -> Vec<TensorType> {
-        self.partition.as_ref().map_or_else(|| self.results.clone(), |p| local(&self.results, &p.results, &p.mesh))
-    }
-}
-
-fn local(types: &[TensorType], shardings: &[Sharding], mesh: &Mesh) -> Vec<TensorType> {
-    types.iter().zip(shardings).map(|(ty, sharding)| sharding.local(ty, mesh)).collect()
-}
-
-impl Partition {
-    /// Returns the rule that the shardings break, if they break one.
-    fn check(&self, kernel: &KernelCall) -> Result<(), String> {
-        let all = [(&kernel.operands, &self.operands), (&kernel.results, &self.results)];
-        for (types, shardings) in all {
-            if types.len() != shardings.len() {
-                return Err(format!("{} shardings for {} arrays", shardings.len(), types.len()));
-            }
-            types.iter().zip(shardings).try_for_each(|(ty, sharding)| sharding.check(ty, &self.mesh))?;
-        }
-        Ok(())
-    }
-
-    fn text(&self) -> String {
-        format!(" on {}: ({}) -> ({})", self.mesh, list(&self.operands), list(&self.results))
+        self.partition.as_ref().map_or_else(|| self.results.clone(), |p| p.local_results(&self.results))
     }
 }
 
@@ -130,6 +101,7 @@ impl CallForm {
         match self {
             CallForm::Kernel(kernel) => &kernel.operands,
             CallForm::Function(function) => function.operands(),
+            CallForm::Parts(parts) => parts.operands(),
         }
     }
 
@@ -138,6 +110,7 @@ impl CallForm {
         match self {
             CallForm::Kernel(kernel) => &kernel.results,
             CallForm::Function(function) => function.results(),
+            CallForm::Parts(parts) => parts.results(),
         }
     }
 
@@ -146,6 +119,7 @@ impl CallForm {
         match self {
             CallForm::Kernel(_) => "the kernel",
             CallForm::Function(_) => "the function",
+            CallForm::Parts(_) => "the op of a mesh",
         }
     }
 
@@ -161,6 +135,10 @@ impl CallForm {
             CallForm::Function(function) => {
                 let types = types(function.operands(), function.results());
                 format!("stablehlo({} {types})", hex(&Sha256::digest(function.source())))
+            }
+            CallForm::Parts(parts) => {
+                let (types, partition) = (types(parts.operands(), parts.results()), parts.partition().text());
+                format!("parts({} {types}{partition})", hex(&Sha256::digest(parts.part().to_string())))
             }
         }
     }
@@ -197,6 +175,11 @@ impl CustomCall {
         if let CallForm::Kernel(kernel) = &self.form { Some(kernel) } else { None }
     }
 
+    /// Returns what every device of a mesh computes, if the call says it.
+    pub fn parts(&self) -> Option<&Parts> {
+        if let CallForm::Parts(parts) = &self.form { Some(parts) } else { None }
+    }
+
     /// Returns the program that computes the same.
     pub fn plain(&self) -> &Program {
         &self.plain
@@ -214,13 +197,14 @@ impl Hash for CustomCall {
     }
 }
 
-/// Returns the calls of a program, those in the bodies of loops and in plain forms included, in program order.
+/// Returns the calls of a program, those in the bodies of loops, in plain forms and in parts included, in program order.
 pub fn custom_calls(program: &Program) -> Vec<&Arc<CustomCall>> {
     let mut calls = Vec::new();
     for node in program.graph().nodes() {
         if let Op::CustomCall(call) = &node.op {
             calls.push(call);
             calls.extend(custom_calls(call.plain()));
+            calls.extend(call.parts().into_iter().flat_map(|parts| custom_calls(parts.part())));
         }
         if let Op::For { body, .. } = &node.op {
             calls.extend(custom_calls(body));
@@ -250,7 +234,7 @@ fn check_forms(form: &CallForm, plain: &Program) -> Result<(), String> {
         }
     }
     if let CallForm::Kernel(kernel) = form {
-        kernel.partition.as_ref().map_or(Ok(()), |partition| partition.check(kernel))?;
+        kernel.partition.as_ref().map_or(Ok(()), |partition| partition.check(operands, results))?;
     }
     if let Some((_, index, _)) = plain.slots().next() {
         return Err(format!("the plain form reads slot {index}: make it a constant or an operand"));

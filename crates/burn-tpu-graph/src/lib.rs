@@ -37,7 +37,7 @@ mod verify;
 
 pub use beginning::{Beginning, Maker, Starts};
 pub use build::Builder;
-pub use custom_call::{CallForm, CustomCall, KernelCall, KernelCost, Partition, StableHlo, custom_calls};
+pub use custom_call::{CallForm, CustomCall, KernelCall, KernelCost, Partition, Parts, StableHlo, custom_calls};
 pub use dtype::{DType, DTypeClass};
 pub use error::{GraphError, Result};
 pub use graph::{Graph, Label, Node, NodeId, Operands};

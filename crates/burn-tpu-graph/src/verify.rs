@@ -199,6 +199,7 @@ fn verify_node(program: &Program, id: NodeId, node: &Node) -> Result {
     }
     if let Op::CustomCall(call) = &node.op {
         verify_body(id, call.plain())?;
+        call.parts().map_or(Ok(()), |parts| verify_body(id, parts.part()))?;
     }
     let graph = program.graph();
     let types: Vec<_> = node.operands.iter().map(|&operand| graph.ty(operand)).collect();

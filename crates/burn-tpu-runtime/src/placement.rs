@@ -4,7 +4,7 @@
 
 use crate::graph::TensorType;
 use crate::layers::ModulePath;
-use crate::ops::sharding::{self, DimNames};
+use crate::ops::sharding::{self, DimNames, names};
 use crate::{Device, Result, Tensor, TpuError};
 
 /// The axes that split each dim of a parameter.
@@ -172,11 +172,6 @@ impl<R: PlacementRule> PlacementRule for Patterns<R> {
             }
         }
     }
-}
-
-/// Returns the names of a dim's axes.
-pub fn names(dim: Option<&str>) -> DimNames {
-    dim.map(|names| names.split('+').map(|name| name.trim().to_owned()).collect()).unwrap_or_default()
 }
 
 /// Returns whether a path matches a pattern in which `*` stands for any text.

@@ -3,7 +3,8 @@
 use super::{Cases, Recorder};
 use crate::op::{BinaryOp, Combine, UnaryOp};
 use crate::{
-    Builder, CallForm, CustomCall, DType, Graph, KernelCall, KernelCost, NodeId, Op, Program, Result, StableHlo,
+    Builder, CallForm, CustomCall, DType, Graph, KernelCall, KernelCost, Mesh, NodeId, Op, Partition, Parts, Program,
+    Result, Sharding, StableHlo,
 };
 use crate::{TensorType, op};
 use std::sync::Arc;
@@ -21,6 +22,10 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
         // Two calls of one form share a function.
         let again = r.graph.custom_call(function()?, &[results[0], results[1]])?;
         Ok(vec![results[1], again[0]])
+    })?;
+    cases.add("custom/parts", |r| {
+        let x = r.parameter(DType::F32, &[4, 3])?;
+        r.graph.custom_call(parts()?, &[x])
     })?;
     cases.add("custom/in_loop", in_loop)
 }
@@ -66,6 +71,19 @@ fn function() -> Result<Arc<CustomCall>> {
         Ok(vec![twice, g.binary_const(BinaryOp::Add, given[1], 1i64)?])
     })?;
     CustomCall::new("twice", CallForm::Function(StableHlo::parse(text)?), plain).map(Arc::new)
+}
+
+/// What each of two devices computes of its rows: their sums. A program of one device has the plain form.
+fn parts() -> Result<Arc<CustomCall>> {
+    let sums = |rows| {
+        plain(&[TensorType::new(DType::F32, [rows, 3])], |g, given| Ok(vec![g.reduce(Combine::Sum, given[0], &[1])?]))
+    };
+    let types = |rows| (vec![TensorType::new(DType::F32, [rows, 3])], vec![TensorType::new(DType::F32, [rows])]);
+    let mesh = Mesh::new(&[("data".to_owned(), 2)]).map_err(|rule| crate::custom_call::error("mesh", &[], rule))?;
+    let [operands, results] = [2, 1].map(|rank| vec![Sharding::first_dim(rank, &[0])]);
+    let ((taken, given), partition) = (types(4), Partition { mesh, operands, results });
+    let form = Parts::new(taken, given, partition, sums(2)?)?;
+    CustomCall::new("sums", CallForm::Parts(form), sums(4)?).map(Arc::new)
 }
 
 /// A custom call in a loop, whose plain form has a region and a loop of its own.

@@ -149,6 +149,84 @@ fn a_mesh_runs_a_kernel_with_a_partition_on_every_devices_part() {
     assert!(uneven.contains("2 equal parts"), "{uneven}");
 }
 
+/// A call of `f32[4,3]` whose parts are `part` of `f32[2,3]`, placed on `devices` devices.
+fn in_parts(part: Program, devices: usize) -> Program {
+    let mesh = |devices: usize| Mesh::new(&[("data".to_owned(), devices)]).unwrap();
+    let split = vec![Sharding::first_dim(2, &[0])];
+    let partition = Partition { mesh: mesh(2), operands: split.clone(), results: split.clone() };
+    let types = vec![f32s(&[4, 3])];
+    let parts = Parts::new(types.clone(), types.clone(), partition, part).unwrap();
+    let mut graph = Graph::new();
+    let x = graph.add(Op::Parameter { index: 0, ty: f32s(&[4, 3]) }, &[]).unwrap();
+    let y = graph.unary(UnaryOp::Exp, x).unwrap();
+    let plain = Program::extract(&graph, &[y]).unwrap();
+    let call = CustomCall::new("exp", CallForm::Parts(parts), plain).unwrap();
+    let mut graph = Graph::new();
+    let x = graph.add(Op::Parameter { index: 0, ty: f32s(&[4, 3]) }, &[]).unwrap();
+    let y = graph.custom_call(Arc::new(call), &[x]).unwrap()[0];
+    let program = Program::extract(&graph, &[y]).unwrap();
+    crate::verify(&program).unwrap();
+    program.placed(Placement { mesh: mesh(devices), batch: vec![0], parameters: split.clone(), results: split })
+}
+
+/// A device's part may be a plain form, a kernel or a function.
+#[test]
+fn a_mesh_runs_every_devices_part_of_any_form() {
+    let alone = |form: CallForm| {
+        let mut graph = Graph::new();
+        let x = graph.add(Op::Parameter { index: 0, ty: f32s(&[2, 3]) }, &[]).unwrap();
+        let y = graph.custom_call(Arc::new(CustomCall::new("exp", form, exp()).unwrap()), &[x]).unwrap()[0];
+        Program::extract(&graph, &[y]).unwrap()
+    };
+    let function = "func.func @f(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+        %0 = stablehlo.exponential %x : tensor<2x3xf32>
+        return %0 : tensor<2x3xf32>
+    }";
+    let function = CallForm::Function(StableHlo::parse(function).unwrap());
+    let kernels = LowerOptions { kernels: true, ..LowerOptions::default() };
+    for (part, is_kernel, computes) in [
+        (exp(), false, "\"stablehlo.exponential\"(%arg0)"),
+        (alone(kernel(&[f32s(&[2, 3])], &[f32s(&[2, 3])])), true, "\"stablehlo.custom_call\"(%arg0)"),
+        (alone(function), false, "stablehlo.exponential %x : tensor<2x3xf32>"),
+    ] {
+        let text = lower_with(&in_parts(part.clone(), 2), kernels).unwrap().text;
+        for line in [
+            r#""sdy.manual_computation"(%arg0) ({"#,
+            "^bb0(%a0: tensor<2x3xf32>):",
+            r#"%part = "func.call"(%a0) {callee = @exp_"#,
+            r#""sdy.return"(%part) : (tensor<2x3xf32>) -> ()"#,
+            r#"in_shardings = #sdy.sharding_per_value<[<@mesh, [{"data"}, {}]>]>"#,
+            r#"manual_axes = #sdy<manual_axes{"data"}>} : (tensor<4x3xf32>) -> tensor<4x3xf32>"#,
+            computes,
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        // Without kernels, a part of a kernel is plain.
+        let text = lower(&in_parts(part.clone(), 2)).unwrap().text;
+        assert!(text.contains("sdy.manual_computation") && !text.contains("tpu_custom_call"), "{text}");
+        // Another mesh and one device have the whole plain form.
+        for devices in [1, 4] {
+            let text = lower_with(&in_parts(part.clone(), devices), kernels).unwrap().text;
+            assert!(!text.contains("manual_computation") && text.contains("tensor<4x3xf32>"), "{text}");
+        }
+        assert_eq!(custom_calls(&in_parts(part, 2)).len(), if computes.contains("arg0") && !is_kernel { 1 } else { 2 });
+    }
+}
+
+#[test]
+fn parts_have_the_types_of_a_device() {
+    let mesh = Mesh::new(&[("data".to_owned(), 2)]).unwrap();
+    let split = vec![Sharding::first_dim(2, &[0])];
+    let partition = Partition { mesh, operands: split.clone(), results: split };
+    let refused = |rows: usize, columns: usize, why: &str| {
+        let types = vec![f32s(&[rows, columns])];
+        let error = Parts::new(types.clone(), types, partition.clone(), exp()).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    refused(3, 3, "2 equal parts");
+    refused(6, 3, "a device has f32[3,3] of operand 0, and its program takes f32[2,3]");
+}
+
 /// The rows of an operand stay those of the result, as the plain form says.
 #[test]
 fn a_batch_goes_through_a_call() {

@@ -1,24 +1,35 @@
-//! Lowering of custom calls: a kernel as a call of the plugin's compiler, anything else as a private function. On a mesh, a
-//! kernel that has a partition is called by every device on its parts.
+//! Lowering of custom calls: a kernel as a call of the plugin's compiler, anything else as a private function. On a mesh,
+//! every device computes its parts of a call that has a partition.
 
 use super::printer::{Block, Statement, Value, array_of};
-use super::{Lowering, control, sharding, slots};
-use crate::{CallForm, CustomCall, KernelCall, Label, Mesh, Partition, Program, Result};
+use super::{Lowering, Scope, control, sharding, slots};
+use crate::{CallForm, CustomCall, KernelCall, Label, Mesh, Partition, Program, Result, TensorType};
 
 impl Lowering<'_> {
     /// Returns the op that yields the results of a custom call.
     pub(super) fn custom_call(&mut self, call: &CustomCall, operands: Vec<Value>, label: Label) -> Result<Statement> {
-        let name = || function_name(call);
+        let (name, mesh) = (function_name(call), self.several_devices());
+        let scope = Scope { label: Some(label), ..self.scope };
         match call.form() {
-            CallForm::Kernel(kernel) if self.scope.kernels && kernel.is_for(self.several_devices()) => {
-                Ok(match &kernel.partition {
-                    Some(partition) => call_by_every_device(kernel, partition, operands, label),
-                    None => kernel_call(kernel, operands),
-                })
+            CallForm::Kernel(kernel) if self.scope.kernels && kernel.is_for(mesh) => Ok(match &kernel.partition {
+                Some(partition) => {
+                    let types = [kernel.local_operands(), kernel.local_results()];
+                    by_every_device(partition, types, operands, label, |parts| kernel_call(kernel, parts))
+                }
+                None => kernel_call(kernel, operands),
+            }),
+            CallForm::Parts(parts) if parts.is_for(mesh) => {
+                // A device's own program knows of no mesh.
+                self.write(&name, parts.part(), Scope { mesh: None, ..scope })?;
+                let types = [parts.local_operands(), parts.local_results()];
+                let part = |operands: Vec<Value>| function_call(name, parts.part(), &operands);
+                Ok(by_every_device(parts.partition(), types, operands, label, part))
             }
-            CallForm::Kernel(_) => self.plain(name(), call.plain(), operands, label),
+            CallForm::Kernel(_) | CallForm::Parts(_) => {
+                self.write(&name, call.plain(), scope)?;
+                Ok(function_call(name, call.plain(), &operands))
+            }
             CallForm::Function(function) => {
-                let name = name();
                 if !control::has_function(self.functions, &name) {
                     self.functions.push(function.renamed(&name[1..]));
                 }
@@ -31,16 +42,14 @@ impl Lowering<'_> {
         self.scope.mesh.filter(|mesh| mesh.devices() > 1)
     }
 
-    /// Returns the call of a function that computes a plain form. Its ops have the label of the custom call.
-    fn plain(&mut self, name: String, plain: &Program, operands: Vec<Value>, label: Label) -> Result<Statement> {
-        if !control::has_function(self.functions, &name) {
-            let scope = super::Scope { label: Some(label), ..self.scope };
+    /// Writes the function that computes a program, unless there is one. Its ops have the label of the custom call.
+    fn write(&mut self, name: &str, program: &Program, scope: Scope<'_>) -> Result<()> {
+        if !control::has_function(self.functions, name) {
             let written: (Block, Vec<Value>) =
-                Lowering::run(plain, slots::Packing::new(plain, 0), scope, self.functions)?;
-            self.functions.push(control::private_function(&name, plain, written));
+                Lowering::run(program, slots::Packing::new(program, 0), scope, self.functions)?;
+            self.functions.push(control::private_function(name, program, written));
         }
-        let taken: Vec<Value> = plain.parameters().map(|(index, _)| operands[index as usize].clone()).collect();
-        Ok(Statement::new("func.call", taken).attr("callee", name))
+        Ok(())
     }
 }
 
@@ -49,14 +58,25 @@ fn function_name(call: &CustomCall) -> String {
     format!("@{}_{}", call.name().replace('-', "_"), call.short_hash())
 }
 
-/// Returns the op in which every device calls the kernel on its parts.
-fn call_by_every_device(kernel: &KernelCall, partition: &Partition, operands: Vec<Value>, label: Label) -> Statement {
-    let (mut block, parts) = Block::region(&kernel.local_operands());
+/// Returns the call of a function that computes a program.
+fn function_call(name: String, program: &Program, operands: &[Value]) -> Statement {
+    let taken: Vec<Value> = program.parameters().map(|(index, _)| operands[index as usize].clone()).collect();
+    Statement::new("func.call", taken).attr("callee", name)
+}
+
+/// Returns the op in which every device computes `part` of its parts, of these types.
+fn by_every_device(
+    partition: &Partition,
+    [operand_types, result_types]: [Vec<TensorType>; 2],
+    operands: Vec<Value>,
+    label: Label,
+    part: impl FnOnce(Vec<Value>) -> Statement,
+) -> Statement {
+    let (mut block, parts) = Block::region(&operand_types);
     block.set_label(label);
-    let results = kernel.local_results();
-    block.assign("%part", &kernel_call(kernel, parts), &results.iter().collect::<Vec<_>>());
-    let name = |i: usize| if results.len() == 1 { "%part".into() } else { format!("%part#{i}") };
-    let results: Vec<Value> = (0..results.len()).map(|i| Value::new(name(i), results[i].clone())).collect();
+    block.assign("%part", &part(parts), &result_types.iter().collect::<Vec<_>>());
+    let name = |i: usize| if result_types.len() == 1 { "%part".into() } else { format!("%part#{i}") };
+    let results: Vec<Value> = (0..result_types.len()).map(|i| Value::new(name(i), result_types[i].clone())).collect();
     block.finish("sdy.return", &results);
     Statement::new("sdy.manual_computation", operands)
         .region(block)
@@ -66,8 +86,8 @@ fn call_by_every_device(kernel: &KernelCall, partition: &Partition, operands: Ve
 }
 
 fn kernel_call(kernel: &KernelCall, operands: Vec<Value>) -> Statement {
-    let layouts = |types: &[crate::TensorType]| {
-        let layout = |ty: &crate::TensorType| {
+    let layouts = |types: &[TensorType]| {
+        let layout = |ty: &TensorType| {
             let (order, rank) = (array_of((0..ty.rank()).rev()), ty.rank());
             if rank == 0 {
                 "dense<> : tensor<0xindex>".into()

@@ -13,7 +13,10 @@ fn each_node(check: &mut impl FnMut(&Graph, &Node)) {
             check(program.graph(), node);
             match &node.op {
                 Op::For { body, .. } => walk(body, check),
-                Op::CustomCall(call) => walk(call.plain(), check),
+                Op::CustomCall(call) => {
+                    walk(call.plain(), check);
+                    call.parts().into_iter().for_each(|parts| walk(parts.part(), check));
+                }
                 _ => {}
             }
         }

@@ -121,7 +121,10 @@ fn same_elements(node: &Node) -> &[NodeId] {
 /// of a second factor or of a table are not, nor is what an update writes.
 fn keeps_first_dim(graph: &Graph, node: &Node, position: usize) -> bool {
     let is_of_batch = match &node.op {
-        Op::CustomCall(call) => return plain_keeps_first_dim(call.plain(), position),
+        Op::CustomCall(call) => {
+            return call.parts().is_some_and(|parts| parts.keeps_first_dim(position))
+                || plain_keeps_first_dim(call.plain(), position);
+        }
         Op::GetResult { .. } => return node.ty.dims.first() == graph.ty(node.operands[0]).dims.first(),
         Op::DotGeneral(attrs) => position == 0 || !attrs.rhs_batch.is_empty(),
         Op::Gather(attrs) => position > 0 || attrs.operand_batching_dims.contains(&0),

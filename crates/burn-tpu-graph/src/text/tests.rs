@@ -3,7 +3,8 @@
 use super::*;
 use crate::op::{MemorySpace, Trips};
 use crate::{
-    Builder, CallForm, CustomCall, KernelCall, KernelCost, Operands, Partition, Sharding, StableHlo, TensorType, corpus,
+    Builder, CallForm, CustomCall, KernelCall, KernelCost, Operands, Partition, Parts, Sharding, StableHlo, TensorType,
+    corpus,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,9 +119,25 @@ fn changed_call(call: &CustomCall) -> Vec<CustomCall> {
                 parse(source.replacen("%n: tensor<i32>", "%n: tensor<i32>, %u: tensor<i1>", 1)),
             ]
         }
+        CallForm::Parts(parts) => changed_parts(parts).into_iter().map(CallForm::Parts).collect(),
     };
     all.extend(forms.into_iter().map(|form| new(call.name(), form, call.plain())));
     all
+}
+
+fn changed_parts(parts: &Parts) -> Vec<Parts> {
+    let new = |partition: &Partition, part: &Program| {
+        Parts::new(parts.operands().to_vec(), parts.results().to_vec(), partition.clone(), part.clone()).unwrap()
+    };
+    let (partition, part) = (parts.partition(), parts.part());
+    let mesh = crate::Mesh::new(&[("rows".to_owned(), 2)]).unwrap();
+    let mut graph = part.graph().clone();
+    let outputs = part.outputs().iter().map(|&id| graph.add(Op::OptimizationBarrier, &[id]).unwrap());
+    let outputs: Vec<NodeId> = outputs.collect();
+    vec![
+        new(&Partition { mesh, ..partition.clone() }, part),
+        new(partition, &Program::extract(&graph, &outputs).unwrap()),
+    ]
 }
 
 fn changed_kernel(kernel: &KernelCall) -> Vec<KernelCall> {
@@ -266,13 +283,17 @@ fn every_attribute_of_every_op_changes_text_hash_and_equality() {
     let mut kinds = BTreeMap::new();
     for case in corpus::cases().unwrap() {
         for node in case.program.graph().nodes() {
-            // A table and a splat are two different ops, and so are a kernel and a function.
-            let second = match &node.op {
-                Op::Constant(literal) => matches!(literal.data, LiteralData::Dense(_)),
-                Op::CustomCall(call) => call.kernel().is_none(),
-                _ => false,
+            // A table and a splat are two different ops, and so are the forms of a custom call.
+            let form = match &node.op {
+                Op::Constant(literal) => usize::from(matches!(literal.data, LiteralData::Dense(_))),
+                Op::CustomCall(call) => match call.form() {
+                    CallForm::Kernel(_) => 0,
+                    CallForm::Function(_) => 1,
+                    CallForm::Parts(_) => 2,
+                },
+                _ => 0,
             };
-            kinds.entry((node.op.mnemonic(), second)).or_insert(node.clone());
+            kinds.entry((node.op.mnemonic(), form)).or_insert(node.clone());
         }
     }
     for node in kinds.values() {

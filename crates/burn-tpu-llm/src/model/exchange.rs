@@ -1,8 +1,9 @@
 //! How tokens get to the chips that have their experts, and back.
 //!
 //! The chips along the axis `expert` of a mesh have other tokens, and other experts. What is computed for tokens is split
-//! by tokens, and what experts compute is split by experts: to go from one to the other, every chip gives a part to each of
-//! the others, which is an all-to-all. The partitioner writes it.
+//! by tokens, and what experts compute is split by experts. To go from one to the other, every chip gives a part to each of
+//! the others, if each token has its place with an expert, which is an all-to-all; or all of its tokens to all others, and
+//! gets the sums of what they compute for them. The partitioner writes it.
 
 use burn::prelude::*;
 use burn_tpu::{MeshBackend, TpuDevice, shard};
@@ -38,7 +39,13 @@ impl<B: Backend> Exchange<B> {
         (self.shard)(x, [Some(&self.tokens), None, None, None])
     }
 
-    /// Splits `[groups, experts, rows, width]` by experts.
+    /// Splits rows `[rows, width]`, which are those of tokens.
+    pub(super) fn rows_by_tokens(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        let [rows, width] = x.dims();
+        self.by_tokens(x.reshape([rows, 1, 1, width])).reshape([rows, width])
+    }
+
+    /// Splits `[groups, experts, rows, width]` or `[groups, parts of experts, ..]` by experts.
     pub(super) fn by_experts(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         (self.shard)(x, [self.others.as_deref(), Some(AXIS), None, None])
     }

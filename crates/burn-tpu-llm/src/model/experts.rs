@@ -3,9 +3,9 @@
 //! Owns: what they compute for rows of tokens. May not know: the router.
 
 use super::blocks::{Layout, Sorted};
-use super::grouped;
 use super::product::Product;
 use super::stack::{Matrices, Stack};
+use super::{grouped, moved};
 use crate::config::{Activation, Config};
 use burn::prelude::*;
 use burn::tensor::activation::{gelu_approximate, silu};
@@ -71,26 +71,35 @@ impl<B: Backend> FeedForwards<B> {
         }
     }
 
-    /// Computes the sorted choices of rows `[rows, width]` by a TPU's kernel, `[rows * per_token, width]` in the order of
-    /// the choices; `None` on other backends, and for experts with biases or an adapter.
-    pub(super) fn sorted(&self, x: Tensor<B, 2>, sorted: &Sorted<B>) -> Option<Tensor<B, 2>> {
-        let [gate, up, down] = [&self.gate_proj, &self.up_proj, &self.down_proj].map(Stack::weight_alone);
-        let product = |x, weight| grouped::product(x, weight, sorted.sizes.clone());
-        let x = grouped::taken(x, sorted.sources.clone(), sorted.places.clone())?;
-        let gate = activated(product(x.clone(), gate?)?, self.gelu);
-        let y = product(gate * product(x, up?)?, down?)?;
-        grouped::taken(y, sorted.places.clone(), sorted.choices.clone())
+    /// Returns whether the experts have weights alone: no biases, no adapter, no few bits.
+    pub(super) fn has_weights_alone(&self) -> bool {
+        [&self.gate_proj, &self.up_proj, &self.down_proj].iter().all(|stack| stack.weight_alone().is_some())
     }
 
-    /// Computes the same in blocks of rows; `None` if the weights have few bits.
-    pub(super) fn in_blocks(&self, x: Tensor<B, 2>, sorted: &Sorted<B>, size: usize) -> Option<Tensor<B, 2>> {
-        let ([choices], width) = (sorted.places.dims(), x.dims()[1]);
-        let layout = Layout::new(sorted.sizes.clone(), choices, size);
+    /// Computes the sorted choices of rows `[rows, width]` by a TPU's kernel or, on a mesh, by every chip for itself: `[groups,
+    /// parts, choices * tokens, width]` in the order of the choices. `None` on other backends, and for experts that have more
+    /// than weights.
+    pub(super) fn sorted(&self, x: Tensor<B, 2>, sorted: &Sorted<B>) -> Option<Tensor<B, 4>> {
+        let [gate, up, down] = [&self.gate_proj, &self.up_proj, &self.down_proj].map(Stack::weight_alone);
+        let ([groups, parts, most, tokens], rows) = (sorted.places.dims(), sorted.rows(x));
+        let product = |x, weight| grouped::product(x, weight, sorted.sizes.clone());
+        let x = moved::taken(rows, sorted.sources.clone(), sorted.places.clone())?;
+        let gate = activated(product(x.clone(), gate?)?, self.gelu);
+        let y = product(gate * product(x, up?)?, down?)?;
+        let places = sorted.places.clone().reshape([groups, parts, most * tokens]);
+        moved::taken(y, places, sorted.choices.clone().unsqueeze_dim(2))
+    }
+
+    /// Computes the same on one device in blocks of rows; `None` if the weights have few bits.
+    pub(super) fn in_blocks(&self, x: Tensor<B, 2>, sorted: &Sorted<B>, size: usize) -> Option<Tensor<B, 4>> {
+        let ([_, _, choices], [_, _, experts], width) = (sorted.choices.dims(), sorted.sizes.dims(), x.dims()[1]);
+        let layout = Layout::new(sorted.sizes.clone().reshape([experts]), choices, size);
         let [blocks] = layout.experts.dims();
         let chosen = self.chosen(Some(&layout.experts))?;
-        let sources = sorted.sources.clone().select(0, layout.sources);
+        let sources = sorted.sources.clone().reshape([choices]).select(0, layout.sources);
         let y = chosen.forward(x.select(0, sources).reshape([blocks, size, width]));
-        Some(y.reshape([blocks * size, width]).select(0, layout.places.select(0, sorted.places.clone())))
+        let places = layout.places.select(0, sorted.places.clone().reshape([choices]));
+        Some(y.reshape([blocks * size, width]).select(0, places).unsqueeze())
     }
 
     /// Computes the same, one expert after another: rows `[1, rows, width]`. Matrices in few bits are no one tensor.

@@ -7,12 +7,11 @@
 //! block, and 4 bits are to take 4. So these are plain ops on integers, which any backend has, and gradients pass
 //! through them to what is multiplied.
 
+use super::on_tpu::is_native;
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::module::linear as product;
 use burn::tensor::{DType, ElementConversion, FloatDType};
-use burn_tpu::{Platform, TpuDevice};
-use std::any::Any;
 use std::ops::Range;
 
 /// The inputs that share a scale.
@@ -124,7 +123,7 @@ impl<B: Backend> FewBits<B> {
         let chosen = |x: Tensor<B, 2>| x.select(1, at.clone());
         let scales = chosen(self.scales.val());
         let least = self.least.as_ref().map(|least| chosen(least.val()));
-        let parts = if least.is_none() && batch * length <= MOST_ROWS && is_tpu::<B>(&at.device()) {
+        let parts = if least.is_none() && batch * length <= MOST_ROWS && is_native::<B>(&at.device()) {
             vec![Part { quants: self.columns(&at), scales, least }]
         } else {
             self.parts(self.quants.val().select(2, at.clone()), scales, least)
@@ -161,13 +160,6 @@ impl<B: Backend> FewBits<B> {
         };
         halves.into_iter().zip(places).map(part).collect()
     }
-}
-
-/// Returns whether a device is a TPU, or a mesh of TPUs.
-fn is_tpu<B: Backend>(device: &B::Device) -> bool {
-    let device: &dyn Any = device;
-    let is_one = |device: &TpuDevice| matches!(device.platform(), Platform::Tpu | Platform::Topology);
-    device.downcast_ref::<TpuDevice>().is_some_and(is_one)
 }
 
 /// Returns integers in f32.

@@ -2,146 +2,99 @@
 //!
 //! XLA has an op for such products, `ragged_dot`, which libtpu compiles to a kernel that reads each expert's matrix once for
 //! its rows. Burn has no such op, so it is a custom op, whose plain form is products of blocks ([`Layout`]). Its
-//! gradients are two more, and those of gathered rows are gathered too: each row comes from a known place.
+//! gradients are two more. On a mesh, every chip calls them for its group of rows and its experts. The rows after those of the
+//! last expert have any result; the kernel does not write them.
 //!
-//! Owns: the ops and on which backends they are. May not know: the router.
+//! Owns: the ops. May not know: the router.
 
 use super::blocks::Layout;
-use burn::backend::Autodiff;
+use super::division::{Division, Split};
+use super::on_tpu::{Op, is_native, on_tpu, parts_of, together};
 use burn::prelude::*;
 use burn::tensor::{DType, IndexingUpdateOp};
-use burn_tpu::{CustomForm, CustomOp, CustomOpBackend, Platform, Tpu, TpuDevice, custom_op};
-use half::bf16;
-use std::any::Any;
+use burn_tpu::{CustomForm, CustomOp, CustomOpBackend, Tpu, custom_op};
 use std::sync::LazyLock;
 
-type Rows = Tensor<Tpu<f32>, 2>;
+type Rows = Tensor<Tpu<f32>, 4>;
 type Stack = Tensor<Tpu<f32>, 3>;
-type Numbers = Tensor<Tpu<f32>, 1, Int>;
+type Numbers = Tensor<Tpu<f32>, 3, Int>;
 
 /// The rows of a block of the plain forms.
 const BLOCK: usize = 128;
 
-/// `[rows, inputs]`, `[experts, inputs, outputs]` and the number of each expert's rows, `[experts]`, to `[rows, outputs]`.
+/// `[groups, parts, rows, inputs]`, `[experts, inputs, outputs]` and the number of each expert's rows, `[groups, parts, experts of
+/// a part]`, to `[groups, parts, rows, outputs]`.
 static PRODUCT: LazyLock<CustomOp<(Rows, Stack, Numbers), Rows>> = LazyLock::new(|| {
-    let form = |(x, weight, _): &(Rows, Stack, Numbers)| {
-        let ([rows, inputs], [experts, _, outputs]) = (x.dims(), weight.dims());
+    let form = |(x, weight, sizes): &(Rows, Stack, Numbers)| {
+        let ([.., rows, inputs], [experts, _, outputs]) = (x.dims(), weight.dims());
         let types = [vec![rows, inputs], vec![experts, inputs, outputs], vec![rows, outputs]];
-        Ok(ragged_dot(x, types, experts, "[1], rhs_contracting_dimensions = [1]", ", rhs_group_dimensions = [0]"))
+        Ok(ragged_dot(x, sizes, types, "[1], rhs_contracting_dimensions = [1]", ", rhs_group_dimensions = [0]"))
     };
-    custom_op("grouped_product", form, |(x, weight, sizes)| in_blocks(x, weight, sizes)).with_gradient(
-        |(x, weight, sizes), _, dy| {
+    custom_op("grouped_product", form, |(x, weight, sizes)| in_blocks(x, weight, sizes))
+        .with_gradient(|(x, weight, sizes), _, dy| {
             let dx = TRANSPOSED.call::<Tpu<f32>>((dy.clone(), weight.clone(), sizes.clone()));
             let dx = dx.unwrap_or_else(|_| in_blocks(dy.clone(), weight.swap_dims(1, 2), sizes.clone()));
             let dw = OUTER.call::<Tpu<f32>>((x.clone(), dy.clone(), sizes.clone()));
             let dw = dw.unwrap_or_else(|_| outer_in_blocks(x, dy, sizes.clone()));
-            (dx, dw, sizes)
-        },
-    )
+            (dx, dw.sum_dim(0).squeeze_dim(0), sizes)
+        })
+        .with_partition(|mesh, _| {
+            Some(Division::partition(mesh, &[Split::Parts(4), Split::Experts, Split::Parts(3)], &[Split::Parts(4)]))
+        })
 });
 
 /// The same with the transposed matrices.
 static TRANSPOSED: LazyLock<CustomOp<(Rows, Stack, Numbers), Rows>> = LazyLock::new(|| {
-    let form = |(x, weight, _): &(Rows, Stack, Numbers)| {
-        let ([rows, outputs], [experts, inputs, _]) = (x.dims(), weight.dims());
+    let form = |(x, weight, sizes): &(Rows, Stack, Numbers)| {
+        let ([.., rows, outputs], [experts, inputs, _]) = (x.dims(), weight.dims());
         let types = [vec![rows, outputs], vec![experts, inputs, outputs], vec![rows, inputs]];
-        Ok(ragged_dot(x, types, experts, "[1], rhs_contracting_dimensions = [2]", ", rhs_group_dimensions = [0]"))
+        Ok(ragged_dot(x, sizes, types, "[1], rhs_contracting_dimensions = [2]", ", rhs_group_dimensions = [0]"))
     };
-    custom_op("grouped_product", form, |(x, weight, sizes)| in_blocks(x, weight.swap_dims(1, 2), sizes))
-});
-
-/// The sum over each expert's rows of `[rows, inputs]` times `[rows, outputs]`: `[experts, inputs, outputs]`.
-static OUTER: LazyLock<CustomOp<(Rows, Rows, Numbers), Stack>> = LazyLock::new(|| {
-    let form = |(x, y, sizes): &(Rows, Rows, Numbers)| {
-        let ([rows, inputs], [_, outputs], [experts]) = (x.dims(), y.dims(), sizes.dims());
-        let types = [vec![rows, inputs], vec![rows, outputs], vec![experts, inputs, outputs]];
-        Ok(ragged_dot(x, types, experts, "[0], rhs_contracting_dimensions = [0]", ""))
-    };
-    custom_op("grouped_product", form, |(x, y, sizes)| outer_in_blocks(x, y, sizes))
-});
-
-/// Rows `[n, width]` at places `[m]`, `[m, width]`. The third operand has for each of the `n` rows the places in the result
-/// that have it, as many for each.
-static TAKEN: LazyLock<CustomOp<(Rows, Numbers, Numbers), Rows>> = LazyLock::new(|| {
-    let form = |_: &(Rows, Numbers, Numbers)| Ok(CustomForm::Plain);
-    custom_op("taken_rows", form, |(x, places, _): (Rows, Numbers, Numbers)| x.select(0, places)).with_gradient(
-        |(x, places, back), _, dy| {
-            let ([rows, width], [all]) = (x.dims(), back.dims());
-            let dx = dy.select(0, back.clone()).reshape([rows, all / rows, width]).sum_dim(1).squeeze_dim(1);
-            (dx, places, back)
+    custom_op("grouped_product", form, |(x, weight, sizes)| in_blocks(x, weight.swap_dims(1, 2), sizes)).with_partition(
+        |mesh, _| {
+            Some(Division::partition(mesh, &[Split::Parts(4), Split::Experts, Split::Parts(3)], &[Split::Parts(4)]))
         },
     )
 });
 
-/// Returns whether a device is a TPU, alone.
-pub(super) fn is_native<B: Backend>(device: &B::Device) -> bool {
-    let device: &dyn Any = device;
-    let is_tpu = |device: &&TpuDevice| matches!(device.platform(), Platform::Tpu | Platform::Topology);
-    device.downcast_ref::<TpuDevice>().filter(is_tpu).is_some_and(|device| device.as_mesh().is_none())
-}
+/// The sum over each expert's rows of `[groups, parts, rows, inputs]` times `[groups, parts, rows, outputs]`, in each group:
+/// `[groups, experts, inputs, outputs]`.
+static OUTER: LazyLock<CustomOp<(Rows, Rows, Numbers), Rows>> = LazyLock::new(|| {
+    let form = |(x, y, sizes): &(Rows, Rows, Numbers)| {
+        let ([.., rows, inputs], [.., outputs], [.., experts]) = (x.dims(), y.dims(), sizes.dims());
+        let types = [vec![rows, inputs], vec![rows, outputs], vec![experts, inputs, outputs]];
+        Ok(ragged_dot(x, sizes, types, "[0], rhs_contracting_dimensions = [0]", ""))
+    };
+    custom_op("grouped_product", form, |(x, y, sizes)| outer_in_blocks(x, y, sizes)).with_partition(|mesh, _| {
+        Some(Division::partition(mesh, &[Split::Parts(4), Split::Parts(4), Split::Parts(3)], &[Split::Parts(4)]))
+    })
+});
 
-/// An op of this module.
-trait Op {
-    type Operands<B: Backend>: 'static;
-
-    fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> Option<Tensor<B, 2>>;
-}
-
-/// Returns the product of sorted rows `[rows, inputs]` with the matrices of their experts, `[experts, inputs, outputs]`,
-/// which have so many rows each: `[rows, outputs]`. `None` on a backend whose tensors are not those of a TPU.
+/// Returns the product of sorted rows `[groups, parts, rows, inputs]` with the matrices of their experts, `[experts, inputs,
+/// outputs]`, which have so many rows each: `[groups, parts, rows, outputs]`. `None` on a backend whose tensors are not those of
+/// a TPU.
 pub(super) fn product<B: Backend>(
-    x: Tensor<B, 2>,
+    x: Tensor<B, 4>,
     weight: Tensor<B, 3>,
-    sizes: Tensor<B, 1, Int>,
-) -> Option<Tensor<B, 2>> {
+    sizes: Tensor<B, 3, Int>,
+) -> Option<Tensor<B, 4>> {
     struct Product;
     impl Op for Product {
-        type Operands<B: Backend> = (Tensor<B, 2>, Tensor<B, 3>, Tensor<B, 1, Int>);
+        type Operands<B: Backend> = (Tensor<B, 4>, Tensor<B, 3>, Tensor<B, 3, Int>);
+        type Results<B: Backend> = Tensor<B, 4>;
 
-        fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> Option<Tensor<B, 2>> {
+        fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> Option<Tensor<B, 4>> {
             PRODUCT.call::<B>(operands).ok()
         }
     }
     on_tpu::<Product, B>((x, weight, sizes))
 }
 
-/// Returns rows of `[n, width]` at places `[m]`. `back` has for each of the `n` rows the rows of the result that have it, as
-/// many for each. `None` as [`product`].
-pub(super) fn taken<B: Backend>(
-    x: Tensor<B, 2>,
-    places: Tensor<B, 1, Int>,
-    back: Tensor<B, 1, Int>,
-) -> Option<Tensor<B, 2>> {
-    struct Taken;
-    impl Op for Taken {
-        type Operands<B: Backend> = (Tensor<B, 2>, Tensor<B, 1, Int>, Tensor<B, 1, Int>);
-
-        fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> Option<Tensor<B, 2>> {
-            TAKEN.call::<B>(operands).ok()
-        }
-    }
-    on_tpu::<Taken, B>((x, places, back))
-}
-
-/// Calls an op, if a backend is one of those that run on TPUs. Decoders are generic over any backend, and custom ops are not.
-fn on_tpu<O: Op, B: Backend>(operands: O::Operands<B>) -> Option<Tensor<B, 2>> {
-    let operands: Box<dyn Any> = Box::new(operands);
-    let result = attempt::<O, Tpu<f32>>(operands)
-        .or_else(attempt::<O, Tpu<bf16>>)
-        .or_else(attempt::<O, Autodiff<Tpu<f32>>>)
-        .or_else(attempt::<O, Autodiff<Tpu<bf16>>>);
-    *result.ok()?.downcast::<Option<Tensor<B, 2>>>().ok()?
-}
-
-/// Calls an op on operands of a backend; returns them if they are of another.
-fn attempt<O: Op, T: CustomOpBackend>(operands: Box<dyn Any>) -> Result<Box<dyn Any>, Box<dyn Any>> {
-    operands.downcast::<O::Operands<T>>().map(|operands| Box::new(O::call::<T>(*operands)) as Box<dyn Any>)
-}
-
-/// Returns the form of a product of groups of `x`, which `of` and `groups` say. `types` are those of its operands and its
-/// result. XLA's compiler for processors does not have it.
-fn ragged_dot(x: &Rows, types: [Vec<usize>; 3], experts: usize, of: &str, groups: &str) -> CustomForm {
-    if !is_native::<Tpu<f32>>(&x.device()) {
+/// Returns the form of a product of groups of `x` for one group and part, which `of` and `groups` say. `types` are those of its
+/// operands and its result. XLA's compiler for processors does not have it.
+fn ragged_dot(x: &Rows, sizes: &Numbers, types: [Vec<usize>; 3], of: &str, groups: &str) -> CustomForm {
+    let [own_groups, own_parts, experts] = sizes.dims();
+    if !is_native::<Tpu<f32>>(&x.device()) || own_groups * own_parts > 1 {
         return CustomForm::Plain;
     }
     let element = match x.dtype() {
@@ -149,50 +102,74 @@ fn ragged_dot(x: &Rows, types: [Vec<usize>; 3], experts: usize, of: &str, groups
         DType::F16 => "f16",
         _ => "f32",
     };
-    let [x, y, result] = types.map(|dims| {
+    let tensor = |dims: &[usize]| {
         let dims: String = dims.iter().map(|dim| format!("{dim}x")).collect();
         format!("tensor<{dims}{element}>")
-    });
+    };
+    // The rows of one part, and the experts of one group.
+    let outside = |dims: &[usize], is_stack: bool| match (dims.len(), is_stack) {
+        (2, _) => tensor(&[&[1, 1], dims].concat()),
+        (_, true) => tensor(&[&[1], dims].concat()),
+        (_, false) => tensor(dims),
+    };
+    let [x, y, z] = types.each_ref().map(|dims| tensor(dims));
+    let [outer_x, outer_y] = [&types[0], &types[1]].map(|dims| outside(dims, false));
+    let outer_z = outside(&types[2], true);
     let sizes = format!("tensor<{experts}xi32>");
     let numbers = format!("#chlo.ragged_dot<lhs_contracting_dimensions = {of}, lhs_ragged_dimensions = [0]{groups}>");
     let precision = "precision_config = [#chlo<precision DEFAULT>, #chlo<precision DEFAULT>]";
     CustomForm::stablehlo(format!(
-        "func.func @main(%x: {x}, %y: {y}, %sizes: {sizes}) -> {result} {{\n\
-         %z = \"chlo.ragged_dot\"(%x, %y, %sizes) <{{{precision}, ragged_dot_dimension_numbers = {numbers}}}> : \
-         ({x}, {y}, {sizes}) -> {result}\nreturn %z : {result}\n}}"
+        "func.func @main(%x: {outer_x}, %y: {outer_y}, %sizes: tensor<1x1x{experts}xi32>) -> {outer_z} {{\n\
+         %0 = stablehlo.reshape %x : ({outer_x}) -> {x}\n\
+         %1 = stablehlo.reshape %y : ({outer_y}) -> {y}\n\
+         %2 = stablehlo.reshape %sizes : (tensor<1x1x{experts}xi32>) -> {sizes}\n\
+         %3 = \"chlo.ragged_dot\"(%0, %1, %2) <{{{precision}, ragged_dot_dimension_numbers = {numbers}}}> : \
+         ({x}, {y}, {sizes}) -> {z}\n\
+         %4 = stablehlo.reshape %3 : ({z}) -> {outer_z}\nreturn %4 : {outer_z}\n}}"
     ))
 }
 
-/// The plain form of a product: each block of rows with the matrix of its expert.
+/// The plain form of a product: each block of rows with the matrix of its expert, in one part after another.
 fn in_blocks(x: Rows, weight: Stack, sizes: Numbers) -> Rows {
-    let ([rows, inputs], outputs) = (x.dims(), weight.dims()[2]);
-    let layout = Layout::new(sizes, rows, BLOCK);
-    let [blocks] = layout.experts.dims();
-    let x = x.select(0, layout.sources).reshape([blocks, BLOCK, inputs]);
-    let y = x.matmul(weight.select(0, layout.experts));
-    y.reshape([blocks * BLOCK, outputs]).select(0, layout.places)
+    let ([groups, parts, rows, inputs], [_, _, outputs], [_, _, own]) = (x.dims(), weight.dims(), sizes.dims());
+    let all = parts_of::<_, _, 4, 2>(x).into_iter().zip(parts_of::<_, _, 3, 1>(sizes)).enumerate();
+    let products = all.map(|(at, (x, sizes))| {
+        let first = at % parts * own;
+        let layout = Layout::new(sizes, rows, BLOCK);
+        let [blocks] = layout.experts.dims();
+        let x = x.select(0, layout.sources).reshape([blocks, BLOCK, inputs]);
+        let y = x.matmul(weight.clone().slice_dim(0, first..first + own).select(0, layout.experts));
+        y.reshape([blocks * BLOCK, outputs]).select(0, layout.places)
+    });
+    together(products.collect(), [groups, parts, rows, outputs])
 }
 
 /// The plain form of the gradient of matrices.
-fn outer_in_blocks(x: Rows, y: Rows, sizes: Numbers) -> Stack {
-    let (rows, [experts]) = (x.dims()[0], sizes.dims());
-    let layout = Layout::new(sizes, rows, BLOCK);
-    let [blocks] = layout.experts.dims();
-    let [x, y] = [x, y].map(|x| {
-        let width = x.dims()[1];
-        x.select(0, layout.sources.clone()).reshape([blocks, BLOCK, width])
+fn outer_in_blocks(x: Rows, y: Rows, sizes: Numbers) -> Rows {
+    let ([groups, parts, rows, inputs], [.., outputs], [_, _, own]) = (x.dims(), y.dims(), sizes.dims());
+    let rows_of = |x: Rows| parts_of::<_, _, 4, 2>(x).into_iter();
+    let all = rows_of(x).zip(rows_of(y)).zip(parts_of::<_, _, 3, 1>(sizes));
+    let sums = all.map(|((x, y), sizes)| {
+        let layout = Layout::new(sizes, rows, BLOCK);
+        let [blocks] = layout.experts.dims();
+        let [x, y] = [(x, inputs), (y, outputs)].map(|(x, width)| {
+            let x = x.select(0, layout.sources.clone());
+            x.reshape([blocks, BLOCK, width])
+        });
+        let is_empty = layout.is_filled.bool_not().reshape([blocks, BLOCK, 1]).expand(x.dims());
+        let products = x.mask_fill(is_empty, 0.0).swap_dims(1, 2).matmul(y);
+        let zeros = Stack::zeros([own, inputs, outputs], (&products.device(), products.dtype()));
+        zeros.select_assign(0, layout.experts, products, IndexingUpdateOp::Add)
     });
-    let is_empty = layout.is_filled.bool_not().reshape([blocks, BLOCK, 1]).expand(x.dims());
-    let products = x.mask_fill(is_empty, 0.0).swap_dims(1, 2).matmul(y);
-    let [_, inputs, outputs] = products.dims();
-    let zeros = Stack::zeros([experts, inputs, outputs], (&products.device(), products.dtype()));
-    zeros.select_assign(0, layout.experts, products, IndexingUpdateOp::Add)
+    together(sums.collect(), [groups, parts * own, inputs, outputs])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::backend::Autodiff;
     use burn::tensor::{Distribution, Tolerance};
+    use burn_tpu::TpuDevice;
 
     type B = Autodiff<Tpu<f32>>;
 
@@ -204,7 +181,8 @@ mod tests {
         let x = Tensor::<B, 2>::random([rows, 3], Distribution::Default, device).require_grad();
         let weight = Tensor::<B, 3>::random([experts, 3, 4], Distribution::Default, device).require_grad();
         let y = if is_grouped {
-            product(x.clone(), weight.clone(), Tensor::from_data(sizes, device)).unwrap()
+            let sizes = Tensor::<B, 1, Int>::from_data(sizes, device).unsqueeze();
+            product(x.clone().unsqueeze(), weight.clone(), sizes).unwrap().reshape([rows, 4])
         } else {
             let mut begin = 0;
             let parts = sizes.iter().enumerate().filter(|(_, size)| **size > 0).map(|(expert, size)| {
@@ -231,26 +209,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn the_gradient_of_taken_rows_is_taken_from_where_they_are() {
-        let device = TpuDevice::ndarray();
-        let x = Tensor::<B, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device).require_grad();
-        let [places, back] = [[1, 0, 0, 1], [1, 2, 0, 3]].map(|places| Tensor::from_data(places, &device));
-        let y = taken(x.clone(), places, back).unwrap();
-        let weights = Tensor::from_data([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0], [8.0, 80.0]], &device);
-        let gradients = (y.clone() * weights).sum().backward();
-        y.into_data().assert_eq(&TensorData::from([[3.0, 4.0], [1.0, 2.0], [1.0, 2.0], [3.0, 4.0f32]]), true);
-        x.grad(&gradients).unwrap().into_data().assert_eq(&TensorData::from([[6.0, 60.0], [9.0, 90.0f32]]), true);
-    }
-
-    #[test]
-    fn only_backends_of_tpus_have_them() {
-        type F = burn_flex::Flex;
-        let x = Tensor::<F, 2>::zeros([1, 1], &burn_flex::FlexDevice);
-        let places = Tensor::<F, 1, Int>::zeros([1], &burn_flex::FlexDevice);
-        assert!(taken(x, places.clone(), places).is_none());
-        assert!(!is_native::<F>(&burn_flex::FlexDevice) && !is_native::<B>(&TpuDevice::ndarray()));
     }
 }

@@ -58,7 +58,7 @@ impl<B: Backend> LoopedDecoder<B> {
 
 impl<B: LayersBackend + MeshBackend> LoopedDecoder<B> {
     /// Returns what [`Decoder::nats`] does. On a mesh with an axis `expert`, tokens are exchanged between its chips as
-    /// [`Dispatch::Capacity`](super::Dispatch::Capacity) says.
+    /// [`Dispatch::Sorted`](super::Dispatch::Sorted) and [`Dispatch::Capacity`](super::Dispatch::Capacity) say.
     ///
     /// # Errors
     /// [`LlmError::Loop`](crate::LlmError::Loop) if the layers cannot be recorded as a loop.

@@ -2,10 +2,11 @@
 
 use super::blocks::Sorted;
 use super::capacity::{Rooms, room};
+use super::division::{Division, mesh_of};
 use super::exchange::{AXIS as EXPERT_AXIS, Exchange};
 use super::experts::FeedForwards;
 use super::feed_forward::FeedForward;
-use super::grouped::is_native;
+use super::on_tpu::{has_ops, is_native};
 use super::product::Product;
 use super::projection::Projection;
 use super::router::{Routing, number_of, numbers};
@@ -13,8 +14,6 @@ use crate::config::{Config, Experts};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::sigmoid;
-use burn_tpu::{Mesh, TpuDevice};
-use std::any::Any;
 
 /// The least and the most rows of a block. A TPU multiplies so many rows with a matrix in the time it takes to read it.
 const LEAST_BLOCK: usize = 8;
@@ -34,18 +33,12 @@ const MOST_IN_TURNS: usize = 16;
 enum Way {
     Every,
     OneByOne,
-    /// In blocks of so many rows.
-    Sorted(usize),
+    /// In blocks of so many rows, where there are no kernels.
+    Sorted(usize, Division),
     Rooms {
         group: usize,
         room: usize,
     },
-}
-
-/// Returns the mesh of a device of many chips.
-fn mesh_of<B: Backend>(device: &B::Device) -> Option<Mesh> {
-    let device: &dyn Any = device;
-    device.downcast_ref::<TpuDevice>()?.as_mesh()
 }
 
 /// Returns the mean over rows of the square of the logarithm of the sum of exponentials of logits `[rows, experts]`, `[1]`.
@@ -104,19 +97,24 @@ impl<B: Backend> Mlp<B> {
 /// How a mixture computes the experts that its router has chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Dispatch {
-    /// What is best for the number of tokens. It computes what the router says.
+    /// What is best for the number of tokens. It computes what the router says. On a mesh that is one of the next two.
     #[default]
     Auto,
     /// Every expert for every token; those that are not chosen count 0.
     Every,
-    /// The chosen experts alone: tokens sorted by expert, in blocks of so many rows, each of which reads the weights of one
-    /// expert. It computes what the router says.
+    /// The chosen experts alone: tokens sorted by expert, in kernels on TPUs, elsewhere in blocks of rows, each of which reads
+    /// the weights of one expert. It computes what the router says.
+    ///
+    /// On a mesh, every chip computes its experts for the tokens of all chips along the axis `expert`, and the results of
+    /// these are added up. It has room for all choices of these tokens, as if all were for its experts. [`Dispatch::Every`]
+    /// is in its place on a mesh with chips along other axes than `expert` and those of batches, with sizes that these do not
+    /// divide, and with experts that have biases, an adapter or few bits.
     Sorted {
-        /// The rows of a block.
+        /// The rows of a block, on one chip that is no TPU.
         block: usize,
     },
     /// The chosen experts alone, each for at most `factor` times its part of the choices of a group of tokens; what is more
-    /// is dropped: it counts 0. A mesh with an axis `expert` exchanges the tokens between its chips.
+    /// is dropped: it counts 0. A mesh with an axis `expert` exchanges them between its chips, and nothing else.
     Capacity {
         /// 1 has room for as many choices as there are; with `experts / per_token` and above nothing is dropped.
         factor: f64,
@@ -203,7 +201,10 @@ impl<B: Backend> Mixture<B> {
         let [batch, length, width] = x.dims();
         let logits = self.gate.forward(x.clone());
         let experts = logits.dims()[2];
-        let logits = logits.reshape([batch * length, experts]).cast(DType::F32);
+        let mut logits = logits.reshape([batch * length, experts]).cast(DType::F32);
+        if let Some(exchange) = pass.exchange {
+            logits = exchange.rows_by_tokens(logits);
+        }
         let routing = Routing::new(logits.clone(), self.per_token, self.normalised);
         let rows = x.clone().reshape([batch * length, width]);
         let (sum, dropped) = match self.way(length, batch * length, experts, &x.device()) {
@@ -215,7 +216,7 @@ impl<B: Backend> Mixture<B> {
                 });
                 (sum, pass.sums.is_some().then(|| rooms.dropped(self.per_token)))
             }
-            way => (self.chosen_experts(rows, &routing, way), None),
+            way => (self.chosen_experts(rows, &routing, way, pass.exchange), None),
         };
         if let Some(sums) = pass.sums.take() {
             let dropped = dropped.unwrap_or_else(|| Tensor::zeros([1], (&x.device(), DType::F32)));
@@ -229,26 +230,45 @@ impl<B: Backend> Mixture<B> {
     }
 
     /// Maps `[rows, width]` to the sum of each row's experts, `[rows, width]`.
-    fn chosen_experts(&self, x: Tensor<B, 2>, routing: &Routing<B>, way: Way) -> Tensor<B, 2> {
+    fn chosen_experts(
+        &self,
+        x: Tensor<B, 2>,
+        routing: &Routing<B>,
+        way: Way,
+        exchange: Option<&Exchange<B>>,
+    ) -> Tensor<B, 2> {
         match way {
             Way::OneByOne => self.one_by_one(x, routing),
-            Way::Sorted(block) => {
-                let sorted = Sorted::new(routing);
-                let native = is_native::<B>(&x.device()).then(|| self.experts.sorted(x.clone(), &sorted)).flatten();
-                let y = native.or_else(|| self.experts.in_blocks(x.clone(), &sorted, block));
-                y.map_or(x, |y| sorted.combine(y))
-            }
-            Way::Every | Way::Rooms { .. } => {
-                let experts = routing.shares.dims()[1];
-                let shares = routing.shares.clone().cast(x.dtype()).transpose().unsqueeze_dim(2);
-                let is_split = mesh_of::<B>(&x.device()).is_some_and(|mesh| mesh.names().contains(&EXPERT_AXIS));
-                if experts <= MOST_IN_TURNS && !is_split {
-                    self.experts.in_turns(x.unsqueeze(), shares)
-                } else {
-                    self.experts.all(x, shares)
+            Way::Sorted(block, division) => match Sorted::new(routing, division, exchange) {
+                Some(sorted) => {
+                    let y = self.sorted(x.clone(), &sorted, (division == Division::WHOLE).then_some(block));
+                    y.unwrap_or_else(|| self.every(x, routing))
                 }
-            }
+                None => self.every(x, routing),
+            },
+            Way::Every | Way::Rooms { .. } => self.every(x, routing),
         }
+    }
+
+    /// Computes every expert.
+    fn every(&self, x: Tensor<B, 2>, routing: &Routing<B>) -> Tensor<B, 2> {
+        let experts = routing.shares.dims()[1];
+        let shares = routing.shares.clone().cast(x.dtype()).transpose().unsqueeze_dim(2);
+        let is_split = mesh_of::<B>(&x.device()).is_some_and(|(_, mesh)| mesh.names().contains(&EXPERT_AXIS));
+        if experts <= MOST_IN_TURNS && !is_split {
+            self.experts.in_turns(x.unsqueeze(), shares)
+        } else {
+            self.experts.all(x, shares)
+        }
+    }
+
+    /// Computes the chosen experts of sorted rows; one chip without kernels has blocks of so many. `None` if the backend and
+    /// the experts have no form for it.
+    fn sorted(&self, x: Tensor<B, 2>, sorted: &Sorted<B>, block: Option<usize>) -> Option<Tensor<B, 2>> {
+        let by_ops = block.is_none() || is_native::<B>(&x.device());
+        let y = by_ops.then(|| self.experts.sorted(x.clone(), sorted)).flatten();
+        let y = y.or_else(|| self.experts.in_blocks(x, sorted, block?))?;
+        Some(sorted.combine(y))
     }
 
     fn way(&self, length: usize, rows: usize, experts: usize, device: &B::Device) -> Way {
@@ -257,24 +277,38 @@ impl<B: Backend> Mixture<B> {
             // Matrices in few bits are no stacks.
             _ if self.experts.has_few_bits() => Way::Every,
             Dispatch::Every => Way::Every,
-            Dispatch::Sorted { block } => Way::Sorted(block.max(1)),
+            Dispatch::Sorted { block } => {
+                self.division(rows, experts, device).map_or(Way::Every, |division| Way::Sorted(block.max(1), division))
+            }
             Dispatch::Capacity { factor, group } => {
                 let group = if group > 0 && length.is_multiple_of(group) { group } else { length };
                 Way::Rooms { group, room: room(factor, group, self.per_token, experts) }
             }
-            // The rows of other chips are out of reach.
-            Dispatch::Auto if mesh_of::<B>(device).is_some() => Way::Every,
-            Dispatch::Auto if choices < experts.min(MOST_ALONE) => Way::OneByOne,
-            Dispatch::Auto => {
-                let block = (choices / experts).next_power_of_two().clamp(LEAST_BLOCK, MOST_BLOCK);
-                // A TPU's kernel wastes nothing, and reads as many weights as every expert does.
-                let is_better = match is_native::<B>(device) {
-                    true => choices >= experts * LEAST_OF_KERNEL,
-                    false => rows * experts >= 2 * (choices + block * experts),
-                };
-                if is_better { Way::Sorted(block) } else { Way::Every }
-            }
+            Dispatch::Auto if choices < experts.min(MOST_ALONE) && mesh_of::<B>(device).is_none() => Way::OneByOne,
+            Dispatch::Auto => match self.division(rows, experts, device) {
+                Some(division) => self.best_way(rows, experts, division, is_native::<B>(device)),
+                None => Way::Every,
+            },
         }
+    }
+
+    /// Returns whether to sort so many rows, or to compute every expert.
+    fn best_way(&self, rows: usize, experts: usize, division: Division, is_native: bool) -> Way {
+        let (rows, own) = (rows / division.groups, experts / division.parts);
+        let block = (rows * self.per_token / experts).next_power_of_two().clamp(LEAST_BLOCK, MOST_BLOCK);
+        // A TPU's kernel wastes nothing, and reads as many weights as every expert does.
+        let is_better = match is_native {
+            true => rows * self.per_token >= experts * LEAST_OF_KERNEL,
+            false => rows * own >= 2 * (rows * self.per_token.min(own) + block * own),
+        };
+        if is_better { Way::Sorted(block, division) } else { Way::Every }
+    }
+
+    /// Returns how a device divides sorted rows; `None` for a mesh that cannot.
+    fn division(&self, rows: usize, experts: usize, device: &B::Device) -> Option<Division> {
+        let division = Division::of::<B>(device, rows, experts)?;
+        let is_whole = division == Division::WHOLE;
+        (is_whole || has_ops::<B>() && self.experts.has_weights_alone()).then_some(division)
     }
 
     /// Computes each choice for itself, which reads the weights of its expert alone.

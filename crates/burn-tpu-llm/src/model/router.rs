@@ -49,6 +49,11 @@ impl<B: Backend> Routing<B> {
         (chosen * self.likings.clone().mean_dim(0)).sum().mul_scalar(experts as f64)
     }
 
+    /// Returns how many experts a token has.
+    pub(super) fn per_token(&self) -> usize {
+        self.per_token
+    }
+
     /// Returns 1 for the experts that are chosen and 0 for others, `[rows, experts]`.
     pub(super) fn chosen(&self) -> Tensor<B, 2, Int> {
         self.rank.clone().lower_elem(self.per_token as i64).int()

@@ -8,7 +8,7 @@ use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
 use burn::tensor::{DType, Tolerance};
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::fit::{Fit, Verdict};
+use burn_tpu::fit::{Fit, FitReport, Verdict};
 use burn_tpu::{Keep, Mesh, Platform, Tpu, TpuDevice, TpuOptions, place};
 use burn_tpu_llm::model::Mixture;
 use burn_tpu_llm::{Config, Decoder, Dispatch, Source};
@@ -181,11 +181,17 @@ fn shared_config() -> Config {
     Config::from_hugging_face(&json.to_string()).unwrap()
 }
 
-/// Returns the loss of each token, and all weights after a step of gradient descent.
-fn step(dispatch: Dispatch, device: &TpuDevice) -> Vec<TensorData> {
+/// Returns the loss of each token, and all weights after a step of gradient descent. Routers that are zero like all experts
+/// equally, so that all tokens have the first two.
+fn step(dispatch: Dispatch, zero_routers: bool, device: &TpuDevice) -> Vec<TensorData> {
     type B = Autodiff<Tpu<f32>>;
     let config = shared_config();
-    let model = config.init::<B>(device).unwrap().map(&mut Noise(0)).with_dispatch(dispatch);
+    let mut model = config.init::<B>(device).unwrap().map(&mut Noise(0)).with_dispatch(dispatch);
+    for layer in model.layers.iter_mut().filter(|_| zero_routers) {
+        let burn_tpu_llm::model::Mlp::Mixture(mixture) = &mut layer.mlp else { panic!("no mixture") };
+        let gate = &mut mixture.gate.weight;
+        *gate = gate.take().map(|gate| gate.map(|weight| weight.zeros_like().require_grad()));
+    }
     let model = place(model.into_loop(Keep::Nothing).unwrap(), &config.placement(None, None, Some("expert"))).unwrap();
     let (nats, routers) = model.nats_and_routers(tokens(8, 17, device), None).unwrap();
     let loss = nats.clone().mean() + routers.balance * 0.1 + routers.z * 0.1;
@@ -205,18 +211,43 @@ fn step(dispatch: Dispatch, device: &TpuDevice) -> Vec<TensorData> {
     results
 }
 
+/// Returns a mesh of eight devices, which share tokens and experts.
+fn eight() -> TpuDevice {
+    let mesh = TpuDevice::mesh(Mesh::new().axis("data", 2).axis("expert", 4).on(Platform::Cpu));
+    TpuOptions::training().cpu_devices(8).disk_cache(false).install(&mesh).ok();
+    mesh
+}
+
+fn assert_close(found: &[TensorData], expected: &[TensorData], what: &str) {
+    assert_eq!(found.len(), expected.len());
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let far = found.iter::<f32>().zip(expected.iter::<f32>()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(far < 1e-5, "{what}: result {at} differs by {far}");
+    }
+}
+
 #[test]
 fn eight_devices_that_share_tokens_and_experts_compute_what_one_does() {
     let Some((device, _alone)) = crate::cpu() else { return };
-    let mesh = Mesh::new().axis("data", 2).axis("expert", 4).on(Platform::Cpu);
-    let mesh = TpuDevice::mesh(mesh);
-    TpuOptions::training().cpu_devices(8).disk_cache(false).install(&mesh).ok();
-    // Some tokens are dropped.
-    let [expected, found] = [device, mesh].map(|device| step(Dispatch::Capacity { factor: 1.0, group: 8 }, &device));
-    assert!(expected[1].iter::<f32>().any(|dropped| dropped > 0.0));
-    for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
-        let far = found.iter::<f32>().zip(expected.iter::<f32>()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(far < 1e-5, "result {at} differs by {far}");
+    let mesh = eight();
+    let rooms = Dispatch::Capacity { factor: 1.0, group: 8 };
+    let sorted = Dispatch::Sorted { block: 8 };
+    for (dispatch, zero_routers) in [(rooms, false), (sorted, false), (sorted, true)] {
+        let [expected, found] = [device, mesh].map(|device| step(dispatch, zero_routers, &device));
+        // Rooms drop some tokens.
+        assert_eq!(expected[1].iter::<f32>().any(|dropped| dropped > 0.0), dispatch == rooms);
+        assert_close(&found, &expected, &format!("{dispatch:?}, {zero_routers}"));
+    }
+}
+
+#[test]
+fn a_mesh_computes_the_chosen_experts_alone() {
+    let Some((_, _alone)) = crate::cpu() else { return };
+    let (mesh, host) = (eight(), TpuDevice::ndarray());
+    let [of_mesh, of_host] = [mesh, host].map(|device| mixture::<Autodiff<Tpu<f32>>>("mixtral", &device));
+    for rows in [Rows::Any(64), Rows::OneExpert(10), Rows::Any(7)] {
+        let expected = results(&of_host, rows, Dispatch::Every, &host);
+        assert_close(&results(&of_mesh, rows, Dispatch::Sorted { block: 1 }, &mesh), &expected, &format!("{rows:?}"));
     }
 }
 
@@ -255,17 +286,12 @@ fn exchanged_config() -> Config {
     Config::from_hugging_face(&config.to_string()).unwrap()
 }
 
-/// Tokens go to their experts and back by all-to-all, and no chip gathers the experts of others.
-#[test]
-fn chips_exchange_tokens_and_keep_their_experts() {
+/// Returns the report of a training step on v5e:2x4 whose chips share tokens and experts.
+fn shared_step(dispatch: Dispatch) -> FitReport {
     type B = Autodiff<Tpu>;
-    if burn_tpu_pjrt::testing::libtpu().is_none() {
-        return;
-    }
     let config = exchanged_config();
     let mesh = Mesh::new().axis("data", 2).axis("expert", 4);
     let fit = Fit::new().unwrap().slices(["v5e:2x4".parse().unwrap()]).mesh(mesh);
-    let dispatch = Dispatch::Capacity { factor: 1.0, group: 128 };
     let report = fit.run(
         |device| {
             let model = config.init::<B>(device).unwrap().with_dispatch(dispatch).into_loop(Keep::Nothing).unwrap();
@@ -278,7 +304,17 @@ fn chips_exchange_tokens_and_keep_their_experts() {
             (model, Some((loss, gradients)))
         },
     );
-    let collectives = &report.unwrap().slices[0].collectives;
+    report.unwrap()
+}
+
+/// Tokens go to their experts and back by all-to-all, and no chip gathers the experts of others.
+#[test]
+fn chips_exchange_tokens_and_keep_their_experts() {
+    if burn_tpu_pjrt::testing::libtpu().is_none() {
+        return;
+    }
+    let report = shared_step(Dispatch::Capacity { factor: 1.0, group: 128 });
+    let collectives = &report.slices[0].collectives;
     let exchanged: u64 = collectives
         .iter()
         .filter(|collective| collective.kind.contains("all-to-all"))
@@ -286,6 +322,23 @@ fn chips_exchange_tokens_and_keep_their_experts() {
         .sum();
     // Forward twice and backward once, to the experts and back, two layers; a device's choices are 2 x 128 x 256 in bf16.
     assert!(exchanged >= 12 * 2 * 128 * 256 * 2, "{collectives:?}");
+}
+
+/// Each chip has kernels for its own experts, and gathers tokens alone.
+#[test]
+fn chips_gather_tokens_and_compute_their_experts_in_kernels() {
+    if burn_tpu_pjrt::testing::libtpu().is_none() {
+        return;
+    }
+    let report = shared_step(Dispatch::Auto);
+    assert!(matches!(report.slices[0].verdict, Verdict::Fits), "{:?}", report.slices[0].verdict);
+    let gathered =
+        report.slices[0].collectives.iter().filter(|found| found.kind == "all-gather" && found.axes == ["expert"]);
+    let gathered: u64 = gathered.map(|found| found.operand_bytes).sum();
+    // Inputs forward and again, and gradients, of two layers: 128 tokens of 256 in bf16. The choices are some numbers for each
+    // token; the weights of a chip's experts are 1.5 MiB a layer.
+    let tokens = 2 * 3 * 128 * 256 * 2;
+    assert!((tokens..tokens * 3 / 2).contains(&gathered), "{gathered} of {tokens}: {:?}", report.slices[0].collectives);
 }
 
 /// A file of a layer of experts in a type of ggml's, as stacks.

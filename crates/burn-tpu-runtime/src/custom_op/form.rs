@@ -3,7 +3,10 @@
 use crate::error::{Result, TpuError};
 use crate::trace::{FunctionRecording, FunctionSource, Purpose, Stream, Tensor, record_list};
 use burn_tpu_fusion::kernel_call;
-use burn_tpu_graph::{Builder, CallForm, CustomCall, GraphError, NodeId, Op, Program, Rebuild, StableHlo, TensorType};
+use burn_tpu_graph::{
+    Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Partition, Parts, Program, Rebuild, StableHlo,
+    TensorType,
+};
 use burn_tpu_kernels::Kernel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum CustomForm {
     /// A kernel, which a TPU runs; [`TpuOptions::kernels`](crate::TpuOptions::kernels) turns it off. A mesh of several chips
-    /// runs the plain form, since the partitioner cannot divide a kernel.
+    /// runs the plain form, unless the op has a partition: XLA's partitioner cannot divide a kernel.
     Kernel(Kernel),
     /// The text of a function in StableHLO, which every plugin compiles, on a mesh too: one or more `func.func` in MLIR's
     /// pretty form, alone or in a `module`, as JAX prints it. `@main` is called, or the only function that is not private.
@@ -44,34 +47,50 @@ pub(super) struct CheckedOp {
 
 impl CheckedOp {
     /// Returns the op for operands of the types of these. `record` is given tensors without values: it returns the form that
-    /// a platform is given and, recorded on the tensors, the results of the plain form.
+    /// a platform is given and, recorded on the tensors, the results of the plain form. With a partition it is called once
+    /// more, for the parts of a device.
     ///
     /// # Errors
     /// [`TpuError::CustomOp`] if the types of the operands, of the form and of the plain form differ, if the form is not
-    /// valid, or if the plain form is not a function of the operands alone: if it reads a value, draws random numbers, or
-    /// uses another tensor.
+    /// valid, if the plain form is not a function of the operands alone: if it reads a value, draws random numbers, or
+    /// uses another tensor; or if the partition does not divide the operands and results.
     ///
     /// # Panics
     /// If `record` does.
     pub(super) fn of(
         name: &'static str,
         operands: &[Tensor],
-        record: impl FnOnce(Vec<Tensor>) -> (Result<CustomForm>, Vec<Tensor>),
+        partition: Option<Partition>,
+        record: impl Fn(Vec<Tensor>) -> (Result<CustomForm>, Vec<Tensor>),
     ) -> Result<Self> {
         let fails = |reason: String| TpuError::CustomOp { name: name.to_owned(), reason };
         let Some(first) = operands.first() else { return Err(fails("it needs an operand".into())) };
         let types: Vec<TensorType> = operands.iter().map(|operand| operand.ty().clone()).collect();
-        let recorded = Stream::record_function(first.device(), &types, record, Purpose::Inspect);
-        let (form, recording) = recorded.map_err(|error| match error {
-            TpuError::Impure { .. } => fails(format!("its plain form: {error}")),
-            other => other,
-        })?;
-        let Some(form) = call_form(form?).map_err(|reason| fails(without_name(name, reason)))? else {
-            return Ok(Self { name, call: None });
+        let recorded = |types: &[TensorType]| {
+            let recorded = Stream::record_function(first.device(), types, &record, Purpose::Inspect);
+            recorded.map_err(|error| match error {
+                TpuError::Impure { .. } => fails(format!("its plain form: {error}")),
+                other => other,
+            })
         };
-        check_operands(operands, &form).map_err(fails)?;
-        let plain = plain_program(&recording).map_err(fails)?;
-        let call = CustomCall::new(name, form, plain).map_err(|error| fails(without_name(name, error.rule)))?;
+        let (form, whole) = recorded(&types)?;
+        let Some(partition) = partition else {
+            let call = custom_call(name, &types, form?, &whole).map_err(fails)?;
+            return Ok(Self { name, call: call.map(Arc::new) });
+        };
+        // The whole has its plain form alone; each device has a form for its parts.
+        let plain = plain_program(&whole).map_err(fails)?;
+        let results: Vec<TensorType> = whole.results.iter().map(|(ty, _)| ty.clone()).collect();
+        let of_graph = |error: GraphError| fails(without_name("parts", error.rule));
+        let locals = partition.local_types(&types, &results).map_err(of_graph)?;
+        let (form, recording) = recorded(&locals)?;
+        let part = match custom_call(name, &locals, form?, &recording).map_err(fails)? {
+            Some(call) => call_alone(call).map_err(of_graph)?,
+            None => plain_program(&recording).map_err(fails)?,
+        };
+        let parts = Parts::new(types, results, partition, part).map_err(of_graph)?;
+        let call = CustomCall::new(name, CallForm::Parts(parts), plain);
+        let call = call.map_err(|error| fails(without_name(name, error.rule)))?;
         Ok(Self { name, call: Some(Arc::new(call)) })
     }
 
@@ -84,6 +103,29 @@ impl CheckedOp {
         let operands: Vec<&Tensor> = operands.iter().collect();
         Some(record_list(self.name, &operands, |recorder, nodes| recorder.custom_call(Arc::clone(call), nodes)))
     }
+}
+
+/// Returns the call of a form for operands of these types, whose plain form was recorded; `None` if it has no other form.
+fn custom_call(
+    name: &str,
+    types: &[TensorType],
+    form: CustomForm,
+    recording: &FunctionRecording,
+) -> Result<Option<CustomCall>, String> {
+    let Some(form) = call_form(form).map_err(|reason| without_name(name, reason))? else { return Ok(None) };
+    check_operands(types, &form)?;
+    let plain = plain_program(recording)?;
+    CustomCall::new(name, form, plain).map(Some).map_err(|error| without_name(name, error.rule))
+}
+
+/// Returns the program of one call, whose parameters are the operands.
+fn call_alone(call: CustomCall) -> Result<Program, GraphError> {
+    let mut graph = Graph::new();
+    let types = call.form().operands().to_vec();
+    let operands = types.into_iter().zip(0..).map(|(ty, index)| graph.add(Op::Parameter { index, ty }, &[]));
+    let operands = operands.collect::<Result<Vec<_>, _>>()?;
+    let results = graph.custom_call(Arc::new(call), &operands)?;
+    Program::extract(&graph, &results)
 }
 
 /// Returns a form as the graph knows it.
@@ -106,9 +148,8 @@ fn without_name(name: &str, rule: String) -> String {
     rule.strip_prefix(&format!("`{name}`: ")).map(str::to_owned).unwrap_or(rule)
 }
 
-fn check_operands(operands: &[Tensor], form: &CallForm) -> Result<(), String> {
-    let given: Vec<&TensorType> = operands.iter().map(Tensor::ty).collect();
-    if given.iter().copied().eq(form.operands()) {
+fn check_operands(given: &[TensorType], form: &CallForm) -> Result<(), String> {
+    if given == form.operands() {
         return Ok(());
     }
     let (given, takes) = (list(given), list(form.operands()));

@@ -6,10 +6,12 @@
 
 mod differentiable;
 mod form;
+mod partition;
 mod untyped;
 
 pub use differentiable::{DifferentiableCall, Gradient, InNode};
 pub use form::CustomForm;
+pub use partition::{CustomPartition, PartitionOf};
 pub use untyped::{Record, UntypedOp, error};
 
 /// What the elements of a tensor are to Burn.

@@ -2,10 +2,11 @@
 
 use super::Kind;
 use super::form::{CheckedOp, CustomForm};
+use super::partition::{PartitionOf, partition};
 use crate::{Device, Precision, Result, Tensor, TpuError, scoped_precision};
 use burn_tpu_graph::TensorType;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What an op records on its operands: the form that a platform is given, and the results of the plain form.
 pub type Record = dyn Fn(Vec<Tensor>) -> Result<(Result<CustomForm>, Vec<Tensor>)> + Send + Sync;
@@ -13,7 +14,8 @@ pub type Record = dyn Fn(Vec<Tensor>) -> Result<(Result<CustomForm>, Vec<Tensor>
 /// A custom op of a front end, without its gradient.
 pub struct UntypedOp {
     name: &'static str,
-    record: Box<Record>,
+    record: Arc<Record>,
+    partition: Option<Arc<PartitionOf>>,
     results: Vec<Kind>,
     /// The op for the devices and operand types that it was called with.
     known: Mutex<HashMap<Signature, CheckedOp>>,
@@ -29,8 +31,14 @@ struct Signature {
 
 impl UntypedOp {
     /// Returns an op that records this, with results of these kinds.
-    pub fn new(name: &'static str, record: Box<Record>, results: Vec<Kind>) -> Self {
-        Self { name, record, results, known: Mutex::default() }
+    pub fn new(name: &'static str, record: Arc<Record>, results: Vec<Kind>) -> Self {
+        Self { name, record, partition: None, results, known: Mutex::default() }
+    }
+
+    /// Returns the op with this partition on meshes of several chips.
+    pub fn with_partition(&self, partition: Arc<PartitionOf>) -> Self {
+        let (record, results) = (Arc::clone(&self.record), self.results.clone());
+        Self { partition: Some(partition), ..Self::new(self.name, record, results) }
     }
 
     /// Returns the name that errors and reports have.
@@ -47,7 +55,8 @@ impl UntypedOp {
     ///
     /// # Errors
     /// [`TpuError::CustomOp`] if there are no operands, or if they are on several devices; at the first call with operands of
-    /// these types, if the forms do not agree with them and with each other, or the plain form is no function of them.
+    /// these types, if the forms do not agree with them and with each other, the plain form is no function of them, or the
+    /// partition does not divide them. [`TpuError::Mesh`] if the partition names an axis that the mesh does not have.
     pub fn call(&self, operands: Vec<Tensor>) -> Result<Vec<Tensor>> {
         let Some(first) = operands.first() else { return Err(self.error("it needs an operand")) };
         let device = first.device();
@@ -75,7 +84,8 @@ impl UntypedOp {
             Ok(recorded) => recorded,
             Err(error) => (Err(error), Vec::new()),
         };
-        let op = CheckedOp::of(self.name, operands, record)?;
+        let partition = self.partition.as_ref().map(|of| partition(device, operands, &**of)).transpose()?.flatten();
+        let op = CheckedOp::of(self.name, operands, partition, record)?;
         lock().insert(signature, op.clone());
         Ok(op)
     }

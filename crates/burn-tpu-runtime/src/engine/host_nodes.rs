@@ -1,7 +1,7 @@
 //! Finds the nodes of a program that an engine cannot run.
 
 use super::Engine;
-use burn_tpu_graph::{Node, Op, Program};
+use burn_tpu_graph::{CallForm, Node, Op, Program};
 use std::collections::BTreeSet;
 
 /// Returns the mnemonics of the nodes that run on the host.
@@ -10,12 +10,12 @@ pub(super) fn host_ops(engine: &dyn Engine, program: &Program, host: &[String]) 
     nodes.map(|node| node.op.mnemonic()).collect()
 }
 
-/// Returns whether a node's mnemonic is in `host` or the engine has no lowering for it. A loop, and a kernel whose plain
+/// Returns whether a node's mnemonic is in `host` or the engine has no lowering for it. A loop, and a call whose plain
 /// form may be lowered, run on the host as a whole if a node in them does.
 pub(super) fn is_for_host(engine: &dyn Engine, host: &[String], node: &Node) -> bool {
     let body = match &node.op {
         Op::For { body, .. } => body.graph().nodes(),
-        Op::CustomCall(call) if call.kernel().is_some() => call.plain().graph().nodes(),
+        Op::CustomCall(call) if !matches!(call.form(), CallForm::Function(_)) => call.plain().graph().nodes(),
         _ => &[],
     };
     let named = host.iter().any(|name| name == node.op.mnemonic());

@@ -26,10 +26,13 @@ fn runs<'p>(program: &'p Program, mesh: Option<&Mesh>, times: u64) -> Vec<Kernel
         if let Op::For { trips, body } = &node.op {
             found.extend(runs(body, mesh, times * trips.most() as u64));
         }
-        if let Op::CustomCall(call) = &node.op
-            && let Some(kernel) = call.kernel().filter(|kernel| kernel.is_for(mesh))
-        {
-            found.push(KernelRun { label: program.graph().label(id), name: call.name(), kernel, runs: times });
+        let Op::CustomCall(call) = &node.op else { continue };
+        let label = program.graph().label(id);
+        if let Some(kernel) = call.kernel().filter(|kernel| kernel.is_for(mesh)) {
+            found.push(KernelRun { label, name: call.name(), kernel, runs: times });
+        }
+        if let Some(parts) = call.parts().filter(|parts| parts.is_for(mesh)) {
+            found.extend(runs(parts.part(), None, times).into_iter().map(|run| KernelRun { label, ..run }));
         }
     }
     found

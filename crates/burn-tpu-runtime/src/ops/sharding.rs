@@ -1,13 +1,31 @@
 //! How values are split over a mesh. On any other device, all of this does nothing.
 
 use crate::error::{Result, TpuError};
-use crate::runtime::runtime;
+use crate::runtime::{default_chip, runtime};
 use crate::trace::record;
-use crate::{Device, Tensor};
+use crate::{Device, Platform, Tensor};
 use burn_tpu_graph::{Builder, DimAxes, Mesh, Sharding, TensorType};
 
 /// The axes that split each dim of a tensor, by name and outermost first; a dim without axes is whole.
 pub type DimNames = Vec<String>;
+
+/// Returns the names of a dim's axes, which `+` joins.
+pub fn names(dim: Option<&str>) -> DimNames {
+    dim.map(|names| names.split('+').map(|name| name.trim().to_owned()).collect()).unwrap_or_default()
+}
+
+/// Returns whether the chips of a device are TPUs, attached or not. Of a mesh that names no platform, this looks for the
+/// default one.
+pub fn is_tpu(device: Device) -> bool {
+    match device.platform() {
+        Platform::Tpu | Platform::Topology => true,
+        Platform::Mesh => {
+            let named = device.as_mesh().and_then(|mesh| mesh.platform());
+            named.unwrap_or_else(|| default_chip().platform()) == Platform::Tpu
+        }
+        Platform::Cuda | Platform::Cpu | Platform::NdArray | Platform::XlaRs => false,
+    }
+}
 
 /// Returns a value that is split over its mesh so. On any other device, the value.
 ///
@@ -17,13 +35,21 @@ pub type DimNames = Vec<String>;
 pub fn constrain(x: Tensor, dims: &[DimNames]) -> Result<Tensor> {
     let device = x.device();
     let Some(description) = device.as_mesh() else { return Ok(x) };
-    let axes = |names: &DimNames| names.iter().map(|name| description.axis_named(name)).collect::<Result<DimAxes>>();
-    let sharding = Sharding::new(dims.iter().map(axes).collect::<Result<Vec<_>>>()?);
+    let sharding = named(&description, dims)?;
     if let Some(mesh) = axes_of(device) {
         let what = || format!("shard({})", x.ty());
         sharding.check_axes(x.ty().rank(), &mesh).map_err(|rule| TpuError::Sharding { what: what(), rule })?;
     }
     Ok(record("shard", [&x], |r, [x]| r.sharding_constraint(x, sharding)))
+}
+
+/// Returns the sharding with axes of these names.
+///
+/// # Errors
+/// [`TpuError::Mesh`] for an axis that does not exist.
+pub(crate) fn named(description: &crate::Mesh, dims: &[DimNames]) -> Result<Sharding> {
+    let axes = |names: &DimNames| names.iter().map(|name| description.axis_named(name)).collect::<Result<DimAxes>>();
+    Ok(Sharding::new(dims.iter().map(axes).collect::<Result<Vec<_>>>()?))
 }
 
 /// Returns a value of which this dim is split over the axes of batches, and no other. On a device that is no mesh, and if
@@ -46,8 +72,7 @@ pub fn split_batch(x: Tensor, dim: usize) -> Tensor {
 /// [`TpuError::Sharding`] with the nearest size that divides, under the name `what`; the errors of [`constrain`].
 pub fn check_even(device: Device, what: &str, ty: &TensorType, dims: &[DimNames]) -> Result<()> {
     let (Some(description), Some(mesh)) = (device.as_mesh(), axes_of(device)) else { return Ok(()) };
-    let axes = |names: &DimNames| names.iter().map(|name| description.axis_named(name)).collect::<Result<DimAxes>>();
-    let sharding = Sharding::new(dims.iter().map(axes).collect::<Result<Vec<_>>>()?);
+    let sharding = named(&description, dims)?;
     sharding.check(ty, &mesh).map_err(|rule| TpuError::Sharding { what: what.to_owned(), rule })
 }
 
@@ -62,6 +87,6 @@ pub fn axis_size(device: Device, name: &str) -> Result<usize> {
 }
 
 /// Returns the axes of a mesh, which starts now; `None` if it cannot, which its first read reports.
-fn axes_of(device: Device) -> Option<Mesh> {
+pub(crate) fn axes_of(device: Device) -> Option<Mesh> {
     runtime(device).open().engine().ok().and_then(|engine| engine.mesh()).map(|axes| axes.mesh.clone())
 }

@@ -11,7 +11,7 @@
 //! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]; [`shard`] activations |
 //! | compute activations again instead of keeping them | [`Checkpoints`] |
 //! | record and compile equal layers once | [`Layers`]; [`Keep`] and [`keep`] say what is kept for its backward pass |
-//! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
+//! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`]; [`CustomForm`], [`CustomPartition`], [`OpTensors`], [`kernels`] |
 //! | see where the time of some steps goes | [`profile`] returns a [`Profile`] with its [`ProfileReport`] |
 //! | know whether a step fits a TPU, without one | [`fit`] |
 //! | pad data of many lengths to a few sizes | [`Buckets`] |
@@ -76,7 +76,7 @@ pub use burn_tpu_runtime::kernels;
 pub use burn_tpu_runtime::layers::Keep;
 pub use checkpoint::Checkpoints;
 pub use compile::{Compiled, CompiledStep, DeviceAdamW, DeviceOptimizer, compile, compile_step};
-pub use custom_op::{CustomForm, CustomOp, OpTensors, custom_op};
+pub use custom_op::{CustomForm, CustomOp, CustomPartition, OpTensors, custom_op};
 pub use layers::{Layers, keep};
 pub use mesh::{Axes, Fsdp, Parameter, Patterns, PlacementRule, Replicate, place, shard};
 pub use optim::{LossScaler, LossScalerState, LossScaling, MasterState, MasterWeights, TpuOptimizer, end_step};

@@ -6,11 +6,11 @@
 pub(crate) mod autodiff;
 pub(crate) mod tensors;
 
-pub use burn_tpu_runtime::custom_op::CustomForm;
+pub use burn_tpu_runtime::custom_op::{CustomForm, CustomPartition};
 pub use tensors::OpTensors;
 
 use crate::Result;
-use burn_tpu_runtime::Tensor;
+use burn_tpu_runtime::{Mesh, Tensor};
 use burn_tpu_runtime::custom_op::{Gradient, UntypedOp, error};
 use burn_tpu_runtime::kernels::KernelError;
 use std::marker::PhantomData;
@@ -82,7 +82,7 @@ where
         let form = form(&operands).map_err(|reason| error(name, reason.to_string()));
         Ok((form, into_values(name, plain(operands))?))
     };
-    CustomOp { op: Arc::new(UntypedOp::new(name, Box::new(record), kinds::<O>())), gradient: None, types: PhantomData }
+    CustomOp { op: Arc::new(UntypedOp::new(name, Arc::new(record), kinds::<O>())), gradient: None, types: PhantomData }
 }
 
 impl<I: OpTensors, O: OpTensors> CustomOp<I, O> {
@@ -101,11 +101,30 @@ impl<I: OpTensors, O: OpTensors> CustomOp<I, O> {
         Self { gradient: Some(Arc::new(gradient)), ..self }
     }
 
+    /// Says how meshes of several chips divide the op; `None` for one that does not. Each part of the results must be the op of
+    /// the parts of the operands. Every chip then runs the form for its part, or the plain form where it does not take the
+    /// form, and nothing is exchanged inside. `partition` is given the whole operands, of which it may ask dims and dtypes;
+    /// `form` and `plain` are called for the parts too. One chip, the interpreter, and everything that counts operations have
+    /// the whole.
+    ///
+    /// Without it, a mesh runs a kernel's plain form, and XLA's partitioner divides what it finds in a plain form or in
+    /// StableHLO.
+    pub fn with_partition(
+        self,
+        partition: impl Fn(&Mesh, &I) -> Option<CustomPartition> + Send + Sync + 'static,
+    ) -> Self {
+        let of = move |mesh: &Mesh, operands: &[Tensor]| {
+            Ok(partition(mesh, &from_values::<I>(operands.to_vec())?))
+        };
+        Self { op: Arc::new(self.op.with_partition(Arc::new(of))), ..self }
+    }
+
     /// Calls the op on tensors of a [`TpuDevice`](crate::TpuDevice), with autodiff or without.
     ///
     /// # Errors
     /// [`TpuError::CustomOp`](crate::TpuError::CustomOp), at the first call with these types, if the forms do not agree with
-    /// the operands and with each other, or if the plain form is not a function of its operands; at each call, if an operand
+    /// the operands and with each other, if the plain form is not a function of its operands, or if the partition does not
+    /// divide them; at each call, if an operand
     /// is quantized or on another backend, if the operands are on several devices, or if one of them requires a gradient and
     /// the op has none. What the plugin's compiler says of a form comes with the first read.
     ///

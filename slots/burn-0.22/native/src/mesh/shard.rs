@@ -11,8 +11,7 @@ use burn_dispatch::backends::autodiff::checkpoint::strategy::{
 use burn_dispatch::backends::autodiff::grads::Gradients;
 use burn_dispatch::backends::autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn_dispatch::{DispatchKindConversion, DispatchTensor, GradientCheckpointingStrategy};
-use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
-use burn_tpu_runtime::placement::names;
+use burn_tpu_runtime::ops::sharding::{DimNames, constrain, names};
 
 /// Splits a tensor over the axes of its mesh: a hint for the partitioner, where its own choice costs too much
 /// communication. Each dim has the name of an axis, several joined with `+` (outermost first), or `None` where it is
