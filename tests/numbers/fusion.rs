@@ -529,6 +529,7 @@ fn attention_in_blocks_has_the_values_of_attention() {
         let all = Attention::ALL.len() as u64;
         let mut found = rewrites(index);
         assert_eq!(found.remove("round_once").is_some(), index == 4, "in bf16 alone");
+        assert_eq!(found.remove("few_rows").is_some(), index == 2, "gradients of small heads, in f32 alone");
         assert_eq!(found, [("query_blocks", divided), ("softmax_gradient", all)].into());
     }
 }

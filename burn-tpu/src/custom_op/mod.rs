@@ -157,9 +157,8 @@ where
     /// # Errors
     /// [`TpuError::CustomOp`](crate::TpuError::CustomOp), at the first call with these types, if the forms do not agree with
     /// the operands and with each other, if the plain form is not a function of its operands, or if the partition does not
-    /// divide them; at each call, if the
-    /// operands are on several devices, or if one of them requires a gradient and the op has none. What the plugin's
-    /// compiler says of a form comes with the first read.
+    /// divide them; at each call, if the operands are on several devices, or if one of them requires a gradient and the op
+    /// has none. What the plugin's compiler says of a form comes with the first read.
     ///
     /// # Panics
     /// If `form` or `plain` does; the backward pass panics if a gradient has other dims or another dtype than its operand.

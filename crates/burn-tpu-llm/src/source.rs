@@ -51,7 +51,9 @@ impl Source {
     /// [`LlmError::File`], [`LlmError::Format`] and [`LlmError::Config`].
     pub fn open(path: &Path) -> Result<Self> {
         let (config, files) = if path.is_dir() {
-            (Config::open(path)?, Files::Folder(Shards::open(path)?))
+            let config = Config::open(path)?;
+            let shards = Shards::open(path)?.divided(&config);
+            (config, Files::Folder(shards))
         } else {
             let file = Gguf::open(path)?;
             (Config::from_gguf(&file)?, Files::Gguf(file))

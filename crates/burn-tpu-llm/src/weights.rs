@@ -6,6 +6,7 @@
 
 mod adapter;
 mod few_bits;
+mod fused;
 pub(crate) mod gguf;
 mod load;
 mod quants;

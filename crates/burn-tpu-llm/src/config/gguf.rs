@@ -40,6 +40,8 @@ impl Fields<'_> {
             "llama" if self.optional("expert_count")?.is_some_and(|count| count > 0.0) => Family::Mixtral,
             "llama" if self.get("attention.sliding_window").is_some() => Family::Mistral,
             "llama" => Family::Llama,
+            // It differs in how files have its products.
+            "phi3" => Family::Mistral,
             "qwen2" => Family::Qwen2,
             "qwen3" => Family::Qwen3,
             "qwen2moe" => Family::Qwen2Moe,
@@ -48,7 +50,7 @@ impl Fields<'_> {
             "gemma3" => Family::Gemma3,
             found => {
                 return Err(LlmError::Config(format!(
-                    "has the architecture `{found}`; this crate runs llama, qwen2, qwen2moe, qwen3, qwen3moe, gemma2 and \
+                    "has the architecture `{found}`; this crate runs llama, phi3, qwen2, qwen2moe, qwen3, qwen3moe, gemma2 and \
                      gemma3"
                 )));
             }
@@ -120,7 +122,8 @@ impl Fields<'_> {
     }
 
     fn windows(&self, family: Family, layers: usize) -> Result<Vec<Option<usize>>> {
-        let size = self.optional("attention.sliding_window")?.map(|size| size as usize);
+        // Phi 4's files say 0 for none.
+        let size = self.optional("attention.sliding_window")?.map(|size| size as usize).filter(|size| *size > 0);
         let every = match family {
             Family::Gemma2 => 2,
             Family::Gemma3 => 6,

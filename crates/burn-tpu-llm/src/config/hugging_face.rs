@@ -9,22 +9,26 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// Fields that change no logits.
-const HARMLESS: [&str; 25] = [
+const HARMLESS: [&str; 28] = [
     "architectures",
     "attention_dropout",
     "auto_map",
     "bos_token_id",
     "cache_implementation",
     "dtype",
+    "embd_pdrop",
     "eos_token_id",
     "hidden_dropout",
     "initializer_range",
     "is_llama_config",
     "max_window_layers",
     "model_type",
+    // Of a scaling that is refused; others have it in `rope_scaling`.
+    "original_max_position_embeddings",
     "output_router_logits",
     "pad_token_id",
     "pretraining_tp",
+    "resid_pdrop",
     "rope_interleaved",
     "router_aux_loss_coef",
     "router_jitter_noise",
@@ -180,6 +184,9 @@ impl Fields<'_> {
         let scalar = if gemma { self.number("query_pre_attn_scalar")?.unwrap_or(256.0) } else { head as f64 };
         let windows = self.windows(family, layers)?;
         let (rope, window_rope) = self.ropes(family, context)?;
+        if let Some(part) = self.get("partial_rotary_factor").filter(|part| part.as_f64() != Some(1.0)) {
+            return Err(wrong("partial_rotary_factor", part, "1: this crate rotates whole heads"));
+        }
         let bias = self.flag("attention_bias")?;
         let feed_forward = self.size("intermediate_size")?;
         Ok(Config {
@@ -241,7 +248,8 @@ impl Fields<'_> {
     fn family(&self) -> Result<Family> {
         match self.get("model_type").and_then(Value::as_str) {
             Some("llama") => Ok(Family::Llama),
-            Some("mistral") => Ok(Family::Mistral),
+            // Phi differs in how files have its products.
+            Some("mistral" | "phi3") => Ok(Family::Mistral),
             Some("qwen2") => Ok(Family::Qwen2),
             Some("qwen3") => Ok(Family::Qwen3),
             Some("mixtral") => Ok(Family::Mixtral),
@@ -250,7 +258,7 @@ impl Fields<'_> {
             Some("gemma2") => Ok(Family::Gemma2),
             Some("gemma3_text") => Ok(Family::Gemma3),
             found => Err(LlmError::Config(format!(
-                "has the `model_type` {}; this crate runs llama, mistral, mixtral, qwen2, qwen2_moe, \
+                "has the `model_type` {}; this crate runs llama, mistral, mixtral, phi3, qwen2, qwen2_moe, \
                  qwen3, qwen3_moe, gemma2 and gemma3_text",
                 found.map_or("of no text".to_owned(), |found| format!("`{found}`"))
             ))),

@@ -83,8 +83,8 @@ pub(super) fn product<B: Backend>(
         type Operands<B: Backend> = (Tensor<B, 4>, Tensor<B, 3>, Tensor<B, 3, Int>);
         type Results<B: Backend> = Tensor<B, 4>;
 
-        fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> Option<Tensor<B, 4>> {
-            PRODUCT.call::<B>(operands).ok()
+        fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> burn_tpu::Result<Tensor<B, 4>> {
+            PRODUCT.call::<B>(operands)
         }
     }
     on_tpu::<Product, B>((x, weight, sizes))

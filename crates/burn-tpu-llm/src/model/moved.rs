@@ -91,8 +91,8 @@ pub(super) fn order<B: Backend>(chosen: Tensor<B, 4, Int>, numbers: Tensor<B, 1,
         type Operands<B: Backend> = (Tensor<B, 4, Int>, Tensor<B, 1, Int>);
         type Results<B: Backend> = Ordered<B>;
 
-        fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> Option<Ordered<B>> {
-            ORDER.call::<B>(operands).ok()
+        fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> burn_tpu::Result<Ordered<B>> {
+            ORDER.call::<B>(operands)
         }
     }
     on_tpu::<InOrder, B>((chosen, numbers))
@@ -110,8 +110,8 @@ pub(super) fn taken<B: Backend>(
         type Operands<B: Backend> = (Tensor<B, 4>, Tensor<B, 3, Int>, Tensor<B, 4, Int>);
         type Results<B: Backend> = Tensor<B, 4>;
 
-        fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> Option<Tensor<B, 4>> {
-            TAKEN.call::<B>(operands).ok()
+        fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> burn_tpu::Result<Tensor<B, 4>> {
+            TAKEN.call::<B>(operands)
         }
     }
     on_tpu::<Taken, B>((x, places, back))

@@ -14,7 +14,7 @@ pub(super) trait Op {
     type Operands<B: Backend>: 'static;
     type Results<B: Backend>: 'static;
 
-    fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> Option<Self::Results<B>>;
+    fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> burn_tpu::Result<Self::Results<B>>;
 }
 
 /// Calls an op, if a backend is one of those that run on TPUs.
@@ -29,7 +29,11 @@ pub(super) fn on_tpu<O: Op, B: Backend>(operands: O::Operands<B>) -> Option<O::R
 
 /// Calls an op on operands of a backend; returns them if they are of another.
 fn attempt<O: Op, T: CustomOpBackend>(operands: Box<dyn Any>) -> Result<Box<dyn Any>, Box<dyn Any>> {
-    operands.downcast::<O::Operands<T>>().map(|operands| Box::new(O::call::<T>(*operands)) as Box<dyn Any>)
+    let operands = operands.downcast::<O::Operands<T>>()?;
+    let results = O::call::<T>(*operands);
+    // Its callers look first at what an op does not take, and have another way to compute the same.
+    let results = results.inspect_err(|error| tracing::error!(%error, "a custom op is not used, which is a bug")).ok();
+    Ok(Box::new(results))
 }
 
 /// Returns whether a backend is one of those for which there are custom ops.

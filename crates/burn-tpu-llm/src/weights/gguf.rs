@@ -2,9 +2,9 @@
 //!
 //! No maintained crate reads them without a tensor library of its own, and the format is small.
 
-use super::Tensors;
 use super::few_bits::{Quantized, reordered};
 use super::quants::Kind;
+use super::{Tensors, fused};
 use crate::config::Config;
 use crate::error::{LlmError, Result};
 use crate::model::few_bits::Bits;
@@ -12,6 +12,7 @@ use burn::tensor::TensorData;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -146,7 +147,8 @@ impl<'a> GgufTensors<'a> {
     pub(crate) fn new(file: &'a Gguf, config: &'a Config) -> Self {
         let tensors = file.entries.iter().filter(|(name, _)| *name != "rope_freqs.weight");
         let entries = tensors.flat_map(|(name, entry)| parts(name, entry));
-        let entries = entries.map(|(name, entry)| (theirs_to_ours(&name, config), entry)).collect();
+        let entries = entries.map(|(name, entry)| (theirs_to_ours(&name, config), entry));
+        let entries = entries.flat_map(|(name, entry)| divided(name, entry, config)).collect();
         Self { file, config, entries }
     }
 
@@ -181,6 +183,22 @@ fn parts(name: &str, entry: &Entry) -> Vec<(String, Entry)> {
     (0..count).map(part).collect()
 }
 
+/// Returns the products that a tensor under Hugging Face's name is, or the tensor as it is.
+fn divided(name: String, entry: Entry, config: &Config) -> Vec<(String, Entry)> {
+    let rows = entry.shape.first().copied().unwrap_or_default();
+    // Phi's `ffn_up` has the gate first.
+    let whole =
+        if rows == 2 * config.feed_forward { name.replace(".up_proj.", ".gate_up_proj.") } else { name.clone() };
+    let Some(parts) = fused::parts(&whole, rows, config) else { return vec![(name, entry)] };
+    let row = entry.bytes / rows.max(1);
+    let part = |(name, rows): (String, Range<usize>)| {
+        let shape = [&[rows.len()], &entry.shape[1..]].concat();
+        let begin = entry.begin + (rows.start * row) as u64;
+        (name, Entry { kind: entry.kind, shape, begin, bytes: rows.len() * row })
+    };
+    parts.into_iter().map(part).collect()
+}
+
 /// Returns where a row of heads of this size was before: files of the architecture `llama` have the elements of a pair
 /// beside each other, and Hugging Face's have them half a head apart.
 fn half_split(head: usize) -> impl Fn(usize) -> usize {
@@ -210,6 +228,7 @@ fn theirs_to_ours(name: &str, config: &Config) -> String {
     };
     let part = match *part {
         "attn_norm" => "input_layernorm",
+        "attn_qkv" => "self_attn.qkv_proj",
         "attn_q" => "self_attn.q_proj",
         "attn_k" => "self_attn.k_proj",
         "attn_v" => "self_attn.v_proj",

@@ -1,12 +1,14 @@
 //! Hugging Face's folders: `model.safetensors`, or the shards that `model.safetensors.index.json` names.
 
-use super::Tensors;
+use super::{Tensors, fused};
+use crate::config::Config;
 use crate::error::{LlmError, Result};
 use burn::tensor::{DType, TensorData};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +43,13 @@ impl Shards {
             shards.add(path)?;
         }
         Ok(shards)
+    }
+
+    /// Divides the products that the files of a model have as one.
+    pub(crate) fn divided(mut self, config: &Config) -> Self {
+        let entries = std::mem::take(&mut self.entries).into_iter();
+        self.entries = entries.flat_map(|(name, entry)| divided(name, entry, config)).collect();
+        self
     }
 
     fn add(&mut self, path: PathBuf) -> Result<()> {
@@ -83,6 +92,18 @@ impl Shards {
         }
         Ok(Entry { file: self.files.len(), dtype: float, shape, begin: data + begin as u64, bytes })
     }
+}
+
+/// Returns the products that a tensor is, or the tensor as it is.
+fn divided(name: String, entry: Entry, config: &Config) -> Vec<(String, Entry)> {
+    let rows = entry.shape.first().copied().unwrap_or_default();
+    let Some(parts) = fused::parts(&name, rows, config) else { return vec![(name, entry)] };
+    let row = entry.bytes / rows.max(1);
+    let part = |(name, rows): (String, Range<usize>)| {
+        let shape = [&[rows.len()], &entry.shape[1..]].concat();
+        (name, Entry { begin: entry.begin + (rows.start * row) as u64, bytes: rows.len() * row, shape, ..entry })
+    };
+    parts.into_iter().map(part).collect()
 }
 
 fn float(dtype: Dtype) -> Option<DType> {

@@ -172,6 +172,46 @@ fn a_saved_model_is_the_same() {
     }
 }
 
+/// Phi is Mistral whose files have products that read the same as one.
+#[test]
+fn phi_has_products_of_mistral_as_one() {
+    let reference = reference("mistral");
+    let folder = reference.folder.path();
+    change_config(folder, |json| {
+        json["model_type"] = "phi3".into();
+        for (field, value) in [("partial_rotary_factor", 1.0), ("embd_pdrop", 0.0), ("resid_pdrop", 0.0)] {
+            json[field] = value.into();
+        }
+        json["original_max_position_embeddings"] = 64.into();
+        json["rope_scaling"] = Value::Null;
+    });
+    let path = folder.join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let mut fused: std::collections::BTreeMap<String, (usize, Vec<u8>)> = Default::default();
+    let mut whole = Vec::new();
+    let places = [("q_proj", "qkv_proj"), ("k_proj", "qkv_proj"), ("v_proj", "qkv_proj")];
+    for (part, one) in places.into_iter().chain([("gate_proj", "gate_up_proj"), ("up_proj", "gate_up_proj")]) {
+        for (name, view) in tensors.iter().filter(|(name, _)| name.contains(&format!(".{part}."))) {
+            let (rows, data) = fused.entry(name.replace(part, one)).or_default();
+            *rows += view.shape()[0];
+            data.extend_from_slice(view.data());
+        }
+    }
+    let is_part =
+        |name: &str| ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"].iter().any(|part| name.contains(part));
+    whole.extend(tensors.iter().filter(|(name, _)| !is_part(name)).map(|(name, view)| (name.to_owned(), view)));
+    for (name, (rows, data)) in &fused {
+        let columns = data.len() / 4 / rows;
+        whole.push((name.clone(), TensorView::new(Dtype::F32, vec![*rows, columns], data).unwrap()));
+    }
+    safetensors::serialize_to_file(whole, None, &path).unwrap();
+    reference.check::<Flex>("phi3", &FlexDevice);
+    change_config(folder, |json| json["partial_rotary_factor"] = 0.75.into());
+    let error = Source::open(folder).unwrap_err().to_string();
+    assert!(error.contains("`partial_rotary_factor`: 0.75 instead of 1"), "{error}");
+}
+
 /// Returns the error of the model of a reference after a change of its folder.
 fn error(name: &str, change: impl FnOnce(&Path)) -> String {
     let reference = reference(name);

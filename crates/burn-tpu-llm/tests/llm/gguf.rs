@@ -97,8 +97,20 @@ pub fn numbers(begin: usize, count: usize) -> Vec<f32> {
 
 /// A model of one layer of 32, with two heads of 8.
 fn model() -> File {
+    let shapes: [(&str, &[u64]); 5] = [
+        ("blk.0.attn_q", &[32, 32]),
+        ("blk.0.attn_k", &[32, 16]),
+        ("blk.0.attn_v", &[32, 16]),
+        ("blk.0.ffn_gate", &[32, 32]),
+        ("blk.0.ffn_up", &[32, 32]),
+    ];
+    model_of("llama", &shapes)
+}
+
+/// The same of an architecture that has these products.
+fn model_of(architecture: &str, products: &[(&str, &[u64])]) -> File {
     let mut file = File::default();
-    file.text("general.architecture", "llama");
+    file.text("general.architecture", architecture);
     for (name, value) in [
         ("block_count", 1),
         ("context_length", 32),
@@ -109,24 +121,19 @@ fn model() -> File {
         ("rope.dimension_count", 8),
         ("vocab_size", 8),
     ] {
-        file.integer(&format!("llama.{name}"), value);
+        file.integer(&format!("{architecture}.{name}"), value);
     }
-    file.real("llama.attention.layer_norm_rms_epsilon", 1e-5);
-    file.real("llama.rope.freq_base", 10000.0);
-    let shapes: [(&str, &[u64]); 11] = [
+    file.real(&format!("{architecture}.attention.layer_norm_rms_epsilon"), 1e-5);
+    file.real(&format!("{architecture}.rope.freq_base"), 10000.0);
+    let shapes: [(&str, &[u64]); 6] = [
         ("token_embd", &[32, 8]),
         ("output_norm", &[32]),
         ("blk.0.attn_norm", &[32]),
-        ("blk.0.attn_q", &[32, 32]),
-        ("blk.0.attn_k", &[32, 16]),
-        ("blk.0.attn_v", &[32, 16]),
         ("blk.0.attn_output", &[32, 32]),
         ("blk.0.ffn_norm", &[32]),
-        ("blk.0.ffn_gate", &[32, 32]),
-        ("blk.0.ffn_up", &[32, 32]),
         ("blk.0.ffn_down", &[32, 32]),
     ];
-    for (index, (name, shape)) in shapes.iter().enumerate() {
+    for (index, (name, shape)) in products.iter().chain(&shapes).enumerate() {
         file.floats(&format!("{name}.weight"), shape, &numbers(index, shape.iter().product::<u64>() as usize));
     }
     file
@@ -145,7 +152,7 @@ fn rows_of_queries_and_keys_are_half_split() {
     // Row `r` of the file is row `order[r % 8]` of its head here.
     let order = [0, 4, 1, 5, 2, 6, 3, 7];
     let (expected, found) =
-        (numbers(3, 32 * 32), model.layers[0].self_attn.q_proj.weight.as_ref().unwrap().val().into_data());
+        (numbers(0, 32 * 32), model.layers[0].self_attn.q_proj.weight.as_ref().unwrap().val().into_data());
     let found: Vec<f32> = found.to_vec().unwrap();
     for row in 0..32 {
         let here = row / 8 * 8 + order[row % 8];
@@ -156,7 +163,22 @@ fn rows_of_queries_and_keys_are_half_split() {
     }
     let value = model.layers[0].self_attn.v_proj.weight.as_ref().unwrap().val();
     let value: Vec<f32> = value.transpose().into_data().to_vec().unwrap();
-    assert_eq!(value, numbers(5, 32 * 16));
+    assert_eq!(value, numbers(2, 32 * 16));
+}
+
+#[test]
+fn products_that_a_file_has_as_one_are_divided() {
+    let file = model_of("phi3", &[("blk.0.attn_qkv", &[32, 64]), ("blk.0.ffn_up", &[32, 64])]);
+    let (_folder, path) = file.write();
+    let model = Source::open(&path).unwrap().load::<Flex>(&FlexDevice).unwrap();
+    let (attention, mlp) = (&model.layers[0].self_attn, &model.layers[0].mlp);
+    let burn_tpu_llm::model::Mlp::Dense(mlp) = mlp else { panic!("a mixture") };
+    let rows = |projections: &[&burn_tpu_llm::model::Projection<Flex>]| -> Vec<f32> {
+        let weights = projections.iter().map(|projection| projection.weight.as_ref().unwrap().val().transpose());
+        weights.flat_map(|weight| weight.into_data().to_vec::<f32>().unwrap()).collect()
+    };
+    assert_eq!(rows(&[&attention.q_proj, &attention.k_proj, &attention.v_proj]), numbers(0, 32 * 64));
+    assert_eq!(rows(&[&mlp.gate_proj, &mlp.up_proj]), numbers(1, 32 * 64));
 }
 
 #[test]
@@ -176,13 +198,13 @@ fn files_that_are_wrong_say_how() {
         message.contains("the field `llama.parallel_residual`: Integer(8), which this crate does not know"),
         "{message}"
     );
-    let message = with(&|file| drop(file.tensors.remove(4)));
+    let message = with(&|file| drop(file.tensors.remove(1)));
     assert!(message.contains("`model.layers.0.self_attn.k_proj.weight` [16, 32] is missing"), "{message}");
     let message = with(&|file| file.floats("blk.0.attn_sinks.weight", &[4], &[0.0; 4]));
     assert!(message.contains("`blk.0.attn_sinks.weight` is in the file and not in the model"), "{message}");
-    let message = with(&|file| file.tensors[3].2 = 20);
+    let message = with(&|file| file.tensors[0].2 = 20);
     assert!(message.contains("a tensor `blk.0.attn_q.weight` of ggml's type 20; this crate reads F32"), "{message}");
-    let message = with(&|file| file.tensors[3].1 = vec![16, 64]);
+    let message = with(&|file| file.tensors[0].1 = vec![16, 64]);
     assert!(message.contains("q_proj.weight` has shape [64, 16] instead of [32, 32]"), "{message}");
 
     let whole = model().bytes();

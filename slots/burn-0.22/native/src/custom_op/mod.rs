@@ -10,9 +10,9 @@ pub use burn_tpu_runtime::custom_op::{CustomForm, CustomPartition};
 pub use tensors::OpTensors;
 
 use crate::Result;
-use burn_tpu_runtime::{Mesh, Tensor};
 use burn_tpu_runtime::custom_op::{Gradient, UntypedOp, error};
 use burn_tpu_runtime::kernels::KernelError;
+use burn_tpu_runtime::{Mesh, Tensor};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use tensors::{from_values, into_values, kinds};
@@ -113,9 +113,7 @@ impl<I: OpTensors, O: OpTensors> CustomOp<I, O> {
         self,
         partition: impl Fn(&Mesh, &I) -> Option<CustomPartition> + Send + Sync + 'static,
     ) -> Self {
-        let of = move |mesh: &Mesh, operands: &[Tensor]| {
-            Ok(partition(mesh, &from_values::<I>(operands.to_vec())?))
-        };
+        let of = move |mesh: &Mesh, operands: &[Tensor]| Ok(partition(mesh, &from_values::<I>(operands.to_vec())?));
         Self { op: Arc::new(self.op.with_partition(Arc::new(of))), ..self }
     }
 
@@ -124,9 +122,9 @@ impl<I: OpTensors, O: OpTensors> CustomOp<I, O> {
     /// # Errors
     /// [`TpuError::CustomOp`](crate::TpuError::CustomOp), at the first call with these types, if the forms do not agree with
     /// the operands and with each other, if the plain form is not a function of its operands, or if the partition does not
-    /// divide them; at each call, if an operand
-    /// is quantized or on another backend, if the operands are on several devices, or if one of them requires a gradient and
-    /// the op has none. What the plugin's compiler says of a form comes with the first read.
+    /// divide them; at each call, if an operand is quantized or on another backend, if the operands are on several devices, or
+    /// if one of them requires a gradient and the op has none. What the plugin's compiler says of a form comes with the first
+    /// read.
     ///
     /// # Panics
     /// If `form` or `plain` does; the backward pass panics if a gradient has other dims or another dtype than its operand.
