@@ -31,7 +31,8 @@ pub struct Rewritten {
 pub(crate) mod testing {
     use super::{Pass, Rewritten};
     use burn_tpu_graph::op::{Combine, ScatterAttrs, ScatterMode};
-    use burn_tpu_graph::{Dims, Graph, NodeId, Program, verify};
+    use burn_tpu_graph::{DType, Dims, Graph, NodeId, Program, TensorType, verify};
+    use burn_tpu_interpreter::{HostTensor, interpret};
 
     /// Returns the scatter that adds one number to each row of `[heads, queries, keys]`, at a place of the last dim, as the
     /// gradient of a maximum does. `index_vector_dim` is the rank of the places, or their last dim of size 1.
@@ -61,5 +62,20 @@ pub(crate) mod testing {
             assert_eq!(rewritten.program, program);
         }
         (program, rewritten)
+    }
+
+    /// Runs a program of f32 and of integers of 8 bits on small whole numbers, whose sums are exact in any order.
+    pub(crate) fn values(program: &Program) -> Vec<Vec<u8>> {
+        let value = |ty: &TensorType| {
+            let numbers = (0..ty.elements()).map(|place| ((place * 7) % 11) as i8 - 5);
+            let bytes: Vec<u8> = match ty.dtype {
+                DType::F32 => numbers.flat_map(|number| f32::from(number).to_le_bytes()).collect(),
+                _ => numbers.map(|number| number as u8).collect(),
+            };
+            HostTensor::from_bytes(ty.clone(), bytes)
+        };
+        let inputs: Vec<HostTensor> = program.parameters().map(|(_, ty)| value(ty)).collect();
+        let results = interpret(program, |index| inputs.get(index as usize).cloned(), &[]).unwrap();
+        results.iter().map(HostTensor::to_bytes).collect()
     }
 }

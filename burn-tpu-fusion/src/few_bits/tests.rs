@@ -1,8 +1,7 @@
 //! Products with matrices of few bits have the values that they had, and others are left alone.
 
 use super::*;
-use crate::pass::testing;
-use burn_tpu_interpreter::{HostTensor, interpret};
+use crate::pass::testing::{self, values};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -40,21 +39,6 @@ impl Case {
         let sum = graph.reduce(Combine::Sum, scaled, &[0]).unwrap();
         (graph, sum)
     }
-}
-
-/// Runs a program on small whole numbers, whose sums are exact in any order.
-fn values(program: &Program) -> Vec<Vec<u8>> {
-    let value = |ty: &TensorType| {
-        let numbers = (0..ty.elements()).map(|place| ((place * 7) % 11) as i8 - 5);
-        let bytes: Vec<u8> = match ty.dtype {
-            DType::F32 => numbers.flat_map(|number| f32::from(number).to_le_bytes()).collect(),
-            _ => numbers.map(|number| number as u8).collect(),
-        };
-        HostTensor::from_bytes(ty.clone(), bytes)
-    };
-    let inputs: Vec<HostTensor> = program.parameters().map(|(_, ty)| value(ty)).collect();
-    let results = interpret(program, |index| inputs.get(index as usize).cloned(), &[]).unwrap();
-    results.iter().map(HostTensor::to_bytes).collect()
 }
 
 fn cases() -> impl Strategy<Value = Case> {

@@ -1,9 +1,8 @@
 //! Random batches of products have the values that they had, and others are left alone.
 
 use super::*;
-use crate::pass::testing;
+use crate::pass::testing::{self, values};
 use burn_tpu_graph::{Mesh, Placement, Sharding, TensorType};
-use burn_tpu_interpreter::{HostTensor, interpret};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -59,17 +58,6 @@ fn cases() -> impl Strategy<Value = Case> {
             second,
         },
     )
-}
-
-/// Runs a program on small whole numbers, whose sums are exact in any order.
-fn values(program: &Program) -> Vec<Vec<u8>> {
-    let value = |ty: &TensorType| {
-        let numbers = (0..ty.elements()).map(|place| ((place * 7) % 11) as f32 - 5.0);
-        HostTensor::from_bytes(ty.clone(), numbers.flat_map(f32::to_le_bytes).collect::<Vec<_>>())
-    };
-    let inputs: Vec<HostTensor> = program.parameters().map(|(_, ty)| value(ty)).collect();
-    let results = interpret(program, |index| inputs.get(index as usize).cloned(), &[]).unwrap();
-    results.iter().map(HostTensor::to_bytes).collect()
 }
 
 proptest! {
