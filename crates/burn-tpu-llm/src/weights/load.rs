@@ -165,7 +165,7 @@ pub(super) fn is_norm(path: &ModulePath) -> bool {
 }
 
 /// Returns `[columns, rows]` for `[rows, columns]`.
-fn transpose(data: TensorData) -> TensorData {
+pub(super) fn transpose(data: TensorData) -> TensorData {
     match data.dtype {
         DType::BF16 => transpose_of::<bf16>(data),
         DType::F16 => transpose_of::<f16>(data),

@@ -2,7 +2,7 @@
 //!
 //! One tensor is on the host at a time. The file appears under its name when it is whole.
 
-use super::load::is_norm;
+use super::load::{is_norm, transpose};
 use super::{InFile, ModulePath, Part, is_of_experts, of_expert};
 use crate::config::Family;
 use crate::error::{LlmError, Result};
@@ -109,9 +109,6 @@ impl List {
     }
 }
 
-/// The columns of a matrix that are transposed at once: what is read of each row follows each other.
-const COLUMNS: usize = 32;
-
 /// Writes the elements of the tensors, in the order of [`List`].
 struct Elements {
     part: Part,
@@ -154,19 +151,9 @@ impl Elements {
     /// program for each shape.
     fn write_transposed(&mut self, data: &TensorData) -> Result<(), Failure> {
         let &[.., rows, columns] = &data.shape[..] else { return Ok(()) };
-        let size = data.dtype.size();
-        for matrix in data.bytes.chunks_exact((rows * columns * size).max(1)) {
-            for begin in (0..columns).step_by(COLUMNS) {
-                let written = COLUMNS.min(columns - begin);
-                let mut part = vec![0; written * rows * size];
-                for row in 0..rows {
-                    for column in 0..written {
-                        let (from, to) = ((row * columns + begin + column) * size, (column * rows + row) * size);
-                        part[to..to + size].copy_from_slice(&matrix[from..from + size]);
-                    }
-                }
-                self.file.write_all(&part).map_err(Failure::File)?;
-            }
+        for matrix in data.bytes.chunks_exact((rows * columns * data.dtype.size()).max(1)) {
+            let matrix = TensorData::from_bytes_vec(matrix.to_vec(), [rows, columns], data.dtype);
+            self.file.write_all(&transpose(matrix).bytes).map_err(Failure::File)?;
         }
         Ok(())
     }
