@@ -4,7 +4,7 @@
 
 use crate::common;
 use burn::backend::Autodiff;
-use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param, ParamId};
 use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
@@ -363,6 +363,48 @@ fn tensors_beside_parameters_are_those_of_each_layer() {
         let looped = layers.forward(x, block).unwrap().into_data();
         looped.assert_approx_eq::<f32>(&each, Tolerance::absolute(1e-6));
     }
+}
+
+/// They are stacked once, as floats are, and not at each call.
+#[test]
+fn integers_of_a_block_are_parameters_of_the_stack() {
+    #[derive(Module, Debug)]
+    struct Chosen<B: Backend> {
+        linear: Linear<B>,
+        columns: Param<Tensor<B, 1, Int>>,
+    }
+    let _alone = common::alone();
+    let device = TpuDevice::ndarray();
+    let block = |layer: i32| Chosen {
+        linear: LinearConfig::new(3, 3).init(&device),
+        columns: Param::initialized(ParamId::new(), Tensor::from_ints([layer, 2 - layer, 1], &device)),
+    };
+    let layers = Layers::<B, Chosen<B>>::new((0..3).map(block).collect()).unwrap();
+    let chosen = |block: &Chosen<B>, x: Tensor<B, 2>| block.linear.forward(x).select(1, block.columns.val());
+    let x = || Tensor::<B, 2>::from_floats([[1.0, -2.0, 0.5]], &device);
+    let each = layers.forward_each(x(), chosen).into_data();
+    layers.forward(x(), chosen).unwrap().into_data().assert_approx_eq::<f32>(&each, Tolerance::absolute(1e-6));
+
+    #[derive(Default)]
+    struct Integers(Vec<Vec<usize>>);
+    impl ModuleVisitor<B> for Integers {
+        fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<B, D, Int>>) {
+            self.0.push(parameter.dims().to_vec());
+        }
+    }
+    let mut integers = Integers::default();
+    layers.visit(&mut integers);
+    assert_eq!(integers.0, [[3, 3]]);
+    let columns = layers.layer(2).columns.val().into_data();
+    columns.assert_eq(&TensorData::from([2, 0, 1]), false);
+
+    let gradient = |as_loop: bool| {
+        let x = x().require_grad();
+        let y =
+            if as_loop { layers.forward(x.clone(), chosen).unwrap() } else { layers.forward_each(x.clone(), chosen) };
+        x.grad(&y.powi_scalar(2).sum().backward()).unwrap().into_data()
+    };
+    gradient(true).assert_approx_eq::<f32>(&gradient(false), Tolerance::absolute(1e-5));
 }
 
 /// What the gradient alone reads is kept by its name: the forward loop computes it, and the backward loop does not.

@@ -67,6 +67,12 @@ pub(super) fn from_tensors<T: OpTensors<Backend: TpuBackend>>(tensors: Vec<Recor
     T::from_values(&mut values.into_iter()).ok_or_else(bug)
 }
 
+impl<B: Backend, const D: usize> From<Tensor<B, D, Float>> for AnyTensor<B> {
+    fn from(tensor: Tensor<B, D, Float>) -> Self {
+        Self::Float(tensor.into_primitive().tensor())
+    }
+}
+
 impl<B0: Backend, const D: usize> OpTensors for Tensor<B0, D, Float> {
     type Backend = B0;
     type On<B: Backend> = Tensor<B, D, Float>;
@@ -76,7 +82,7 @@ impl<B0: Backend, const D: usize> OpTensors for Tensor<B0, D, Float> {
     }
 
     fn into_values(self, values: &mut Vec<AnyTensor<B0>>) {
-        values.push(AnyTensor::Float(self.into_primitive().tensor()));
+        values.push(self.into());
     }
 
     fn from_values(values: &mut impl Iterator<Item = AnyTensor<B0>>) -> Option<Self> {
@@ -88,6 +94,12 @@ impl<B0: Backend, const D: usize> OpTensors for Tensor<B0, D, Float> {
 /// The same for kinds whose primitive is the backend's own.
 macro_rules! plain_kind {
     ($($kind:ident),*) => {$(
+        impl<B: Backend, const D: usize> From<Tensor<B, D, $kind>> for AnyTensor<B> {
+            fn from(tensor: Tensor<B, D, $kind>) -> Self {
+                Self::$kind(tensor.into_primitive())
+            }
+        }
+
         impl<B0: Backend, const D: usize> OpTensors for Tensor<B0, D, $kind> {
             type Backend = B0;
             type On<B: Backend> = Tensor<B, D, $kind>;
@@ -97,7 +109,7 @@ macro_rules! plain_kind {
             }
 
             fn into_values(self, values: &mut Vec<AnyTensor<B0>>) {
-                values.push(AnyTensor::$kind(self.into_primitive()));
+                values.push(self.into());
             }
 
             fn from_values(values: &mut impl Iterator<Item = AnyTensor<B0>>) -> Option<Self> {

@@ -41,31 +41,28 @@ fn put(shared: &Shared, place: usize, gradient: Option<Tensor>) {
 impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<Tpu<F, I>, C> {
     fn run(call: Call<'_, Self>) -> Result<Vec<AnyTensor<Self>>> {
         let kinds: Vec<Kind> = call.carries.iter().map(AnyTensor::kind).collect();
-        let trained: Vec<bool> = call.stacked.iter().map(|stack| stack.is_tracked()).collect();
-        let is_tracked = |carry: &AnyTensor<Self>| matches!(carry, AnyTensor::Float(tensor) if tensor.is_tracked());
-        let differentiates = trained.contains(&true) || call.carries.iter().any(is_tracked);
-        let operands: Vec<Option<Tracked<F, I, C>>> =
-            call.carries.iter().map(float).chain(call.stacked.iter().cloned().map(Some)).collect();
-        let parameters = call.stacked.len();
-        let stacked = call.stacked.into_iter().map(|stack| stack.primitive.0);
+        let is_tracked = |value: &AnyTensor<Self>| matches!(value, AnyTensor::Float(tensor) if tensor.is_tracked());
+        let of_stacks: Vec<(Kind, bool)> = call.stacked.iter().map(|stack| (stack.kind(), is_tracked(stack))).collect();
+        let differentiates = call.carries.iter().chain(&call.stacked).any(is_tracked);
+        let operands: Vec<Option<Tracked<F, I, C>>> = call.carries.iter().chain(&call.stacked).map(float).collect();
+        let stacked = call.stacked.into_iter().map(recorded);
         let stacked: Vec<Tensor> = stacked.chain(call.constants).collect();
         let carries: Vec<Tensor> = call.carries.into_iter().map(recorded).collect();
         let types: Vec<_> = carries.iter().map(|carry| carry.ty().clone()).collect();
         let mut error = None;
         let layer = LayerLoop::record(call.layers, &carries, &stacked, call.keep, |inputs| {
             let LayerInputs { carries, mut slices, gradients } = inputs;
-            let constants = slices.split_off(parameters);
+            let constants = slices.split_off(of_stacks.len());
             let carries: Vec<_> =
                 carries.into_iter().zip(&kinds).map(|(tensor, &kind)| leaf(tensor, kind, differentiates)).collect();
-            let slices = slices.into_iter().zip(&trained);
-            let slices: Vec<Tracked<F, I, C>> =
-                slices.filter_map(|(slice, &trained)| float::<F, I, C>(&leaf(slice, Kind::Float, trained))).collect();
+            let slices = slices.into_iter().zip(&of_stacks);
+            let slices: Vec<_> = slices.map(|(slice, &(kind, is_trained))| leaf(slice, kind, is_trained)).collect();
             let given = (call.layer)(carries.clone(), slices.clone(), constants);
             let given = given.unwrap_or_else(|reason| {
                 error = Some(reason);
                 Vec::new()
             });
-            let operands: Vec<_> = carries.iter().map(float).chain(slices.into_iter().map(Some)).collect();
+            let operands: Vec<_> = carries.iter().chain(&slices).map(float).collect();
             // Else the caller says what is wrong.
             let results: Vec<Tensor> = given.iter().cloned().map(recorded).collect();
             let is_a_loop = results.iter().map(Tensor::ty).eq(&types);

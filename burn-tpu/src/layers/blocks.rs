@@ -1,33 +1,45 @@
-//! The float parameters of a block: finding them, taking them out, and setting them.
+//! The parameters of a block: finding them, taking them out, and setting them.
 
 use super::refused;
 use crate::Result;
+use crate::custom_op::tensors::{AnyTensor, OpTensors};
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::backend::Backend;
-use burn_core::tensor::ops::FloatTensor;
-use burn_core::tensor::{DType, Shape, Tensor, TensorMetadata, TensorPrimitive};
+use burn_core::tensor::{DType, Int, Shape, Tensor, TensorMetadata, TensorPrimitive};
 use burn_tpu_runtime::leaves;
 
-/// A float parameter of a block.
+/// A parameter of a block, of floats or integers.
 pub(super) struct Found<B: Backend> {
     /// The names of the modules that it is in and its own, each with the type that contains it.
     pub(super) path: Vec<(String, String)>,
     pub(super) id: ParamId,
-    pub(super) value: FloatTensor<B>,
+    pub(super) value: AnyTensor<B>,
     pub(super) is_trained: bool,
 }
 
 impl<B: Backend> Found<B> {
     pub(super) fn shape(&self) -> Shape {
-        self.value.shape()
+        match &self.value {
+            AnyTensor::Float(value) => value.shape(),
+            AnyTensor::Int(value) => value.shape(),
+            AnyTensor::Bool(value) => value.shape(),
+        }
     }
 
     fn dtype(&self) -> DType {
-        self.value.dtype()
+        match &self.value {
+            AnyTensor::Float(value) => value.dtype(),
+            AnyTensor::Int(value) => value.dtype(),
+            AnyTensor::Bool(value) => value.dtype(),
+        }
     }
 
     pub(super) fn device(&self) -> B::Device {
-        B::float_device(&self.value)
+        match &self.value {
+            AnyTensor::Float(value) => B::float_device(value),
+            AnyTensor::Int(value) => B::int_device(value),
+            AnyTensor::Bool(value) => B::bool_device(value),
+        }
     }
 
     /// Returns whether the parameter of another block is the same but for its value.
@@ -46,7 +58,7 @@ impl<B: Backend> std::fmt::Display for Found<B> {
     }
 }
 
-/// Returns the float parameters of a block, in the order in which it is visited.
+/// Returns the parameters of a block, in the order in which it is visited.
 pub(super) fn find<B: Backend, M: Module<B>>(block: &M) -> Result<Vec<Found<B>>> {
     let mut find = Find { path: Vec::new(), found: Vec::new(), quantized: None };
     block.visit(&mut find);
@@ -76,36 +88,58 @@ impl<B: Backend> ModuleVisitor<B> for Find<B> {
         let is_trained = value.is_require_grad();
         match value.into_primitive() {
             TensorPrimitive::Float(value) => {
+                let value = AnyTensor::Float(value);
                 self.found.push(Found { path: self.path.clone(), id: parameter.id, value, is_trained });
             }
             TensorPrimitive::QFloat(_) => self.quantized = self.path.last().map(|(name, _)| name.clone()),
         }
     }
+
+    fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<B, D, Int>>) {
+        let value = AnyTensor::Int(parameter.val().into_primitive());
+        self.found.push(Found { path: self.path.clone(), id: parameter.id, value, is_trained: false });
+    }
 }
 
-/// Takes the float parameters out of a block: what stays in their place has no elements, and an id that says its number.
+/// Takes the parameters out of a block: what stays in their place has no elements, and an id that says its number.
 #[derive(Default)]
 pub(super) struct Hollow {
     next: u64,
+}
+
+impl Hollow {
+    fn id(&mut self) -> ParamId {
+        self.next += 1;
+        ParamId::from(self.next - 1)
+    }
 }
 
 impl<B: Backend> ModuleMapper<B> for Hollow {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let device = parameter.lazy_device();
         let (_, value, mapper) = parameter.consume();
-        let id = ParamId::from(self.next);
-        self.next += 1;
-        Param::from_mapped_value(id, Tensor::empty([0; D], (&device, value.dtype())), mapper)
+        Param::from_mapped_value(self.id(), Tensor::empty([0; D], (&device, value.dtype())), mapper)
+    }
+
+    fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+        let device = parameter.lazy_device();
+        let (_, value, mapper) = parameter.consume();
+        Param::from_mapped_value(self.id(), Tensor::empty([0; D], (&device, value.dtype())), mapper)
     }
 }
 
-/// Gives a block its float parameters, in the order in which it is visited.
+/// Gives a block its parameters, in the order in which it is visited.
 pub(super) struct SetParameters<P>(pub(super) P);
 
-impl<B: Backend, P: Iterator<Item = TensorPrimitive<B>>> ModuleMapper<B> for SetParameters<P> {
+impl<B: Backend, P: Iterator<Item = AnyTensor<B>>> ModuleMapper<B> for SetParameters<P> {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let (id, hollow, mapper) = parameter.consume();
-        Param::from_mapped_value(id, self.0.next().map_or(hollow, Tensor::from_primitive), mapper)
+        Param::from_mapped_value(id, Tensor::from_values(&mut self.0).unwrap_or(hollow), mapper)
+    }
+
+    fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+        let (id, hollow, mapper) = parameter.consume();
+        Param::from_mapped_value(id, Tensor::from_values(&mut self.0).unwrap_or(hollow), mapper)
     }
 }
 
@@ -117,6 +151,11 @@ impl<B: Backend, P: Iterator<Item = (ParamId, bool)>> ModuleMapper<B> for Separa
         let (id, value, mapper) = parameter.consume();
         let (id, is_trained) = self.0.next().unwrap_or((id, false));
         Param::from_mapped_value(id, value.detach().set_require_grad(is_trained), mapper)
+    }
+
+    fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+        let (id, value, mapper) = parameter.consume();
+        Param::from_mapped_value(self.0.next().map_or(id, |(id, _)| id), value, mapper)
     }
 }
 

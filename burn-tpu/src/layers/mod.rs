@@ -16,15 +16,15 @@ use crate::custom_op::tensors::AnyTensor;
 use crate::{Keep, Result, TpuDevice, TpuError};
 use blocks::{Found, Hollow, Separate, SetParameters, find};
 use burn_core::module::Module;
+use burn_core::tensor::Tensor;
 use burn_core::tensor::backend::Backend;
-use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::Tensor as Recorded;
 use burn_tpu_runtime::layers::stack_of;
 use burn_tpu_runtime::leaves;
 use run::Call;
 use stack::Stack;
 
-/// Equal blocks of a model, one after another, as one module: each float parameter is stacked, `[layers, ..]`.
+/// Equal blocks of a model, one after another, as one module: each parameter is stacked, `[layers, ..]`.
 ///
 /// On [`Tpu`](crate::Tpu) and its autodiff, [`Layers::forward`] records the block once, as a loop whose trips read
 /// their part of the stacks, and the backward pass is a loop too. So what recording and compiling cost does not depend
@@ -59,7 +59,7 @@ use stack::Stack;
 #[derive(Clone, Debug)]
 pub struct Layers<B: Backend, M> {
     layers: usize,
-    /// The blocks without their float parameters: the first one alone, if they are equal then.
+    /// The blocks without their parameters: the first one alone, if they are equal then.
     blocks: Vec<M>,
     stacks: Vec<Stack<B>>,
     keep: Keep,
@@ -169,7 +169,7 @@ impl<B: LayersBackend, M: Module<B>> Layers<B, M> {
         let mut carries = Vec::new();
         input.into_values(&mut carries);
         let constants = self.constants()?;
-        let record = |carries: Vec<AnyTensor<B>>, slices: Vec<B::FloatTensorPrimitive>, constants: Vec<Recorded>| {
+        let record = |carries: Vec<AnyTensor<B>>, slices: Vec<AnyTensor<B>>, constants: Vec<Recorded>| {
             let taken = T::from_values(&mut carries.into_iter()).ok_or_else(too_few)?;
             let block = self.block(0).clone();
             let device = constants.first().map(|constant| TpuDevice::from(constant.device()));
@@ -177,17 +177,16 @@ impl<B: LayersBackend, M: Module<B>> Layers<B, M> {
                 Some(device) => leaves::replace_with(constants, || block.fork(&device)),
                 None => block,
             };
-            let slices = slices.into_iter().map(TensorPrimitive::Float);
             let mut values = Vec::new();
-            layer(&block.map(&mut SetParameters(slices)), taken).into_values(&mut values);
+            layer(&block.map(&mut SetParameters(slices.into_iter())), taken).into_values(&mut values);
             Ok(values)
         };
-        let stacked = self.stacks.iter().map(Stack::primitive).collect::<Result<Vec<_>>>()?;
+        let stacked = self.stacks.iter().map(Stack::tensor).collect::<Result<Vec<_>>>()?;
         let call = Call { layers: self.layers, keep: &self.keep, carries, stacked, constants, layer: &record };
         T::from_values(&mut B::run(call)?.into_iter()).ok_or_else(too_few)
     }
 
-    /// Returns the blocks' tensors that are no float parameters, stacked; none if all blocks have the same.
+    /// Returns the blocks' tensors that are no parameters, stacked; none if all blocks have the same.
     fn constants(&self) -> Result<Vec<Recorded>> {
         let found: Vec<Vec<Recorded>> =
             self.blocks.iter().map(|block| leaves::initialised(|| block.devices())).collect();

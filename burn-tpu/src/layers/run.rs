@@ -5,7 +5,6 @@ use crate::custom_op::sealed::Sealed;
 use crate::custom_op::tensors::AnyTensor;
 use crate::{Keep, Result, Tpu, TpuDevice, TpuFloat, TpuInt};
 use burn_core::tensor::backend::Backend;
-use burn_core::tensor::ops::FloatTensor;
 use burn_tpu_runtime::Tensor;
 use burn_tpu_runtime::custom_op::Kind;
 use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
@@ -17,7 +16,7 @@ pub trait LayersBackend: Sealed + Backend<Device = TpuDevice> {
 }
 
 /// What a block records: from what the block before gives, the block's parameters and its other tensors to what it gives.
-pub type Block<'c, B> = dyn Fn(Vec<AnyTensor<B>>, Vec<FloatTensor<B>>, Vec<Tensor>) -> Result<Vec<AnyTensor<B>>> + 'c;
+pub type Block<'c, B> = dyn Fn(Vec<AnyTensor<B>>, Vec<AnyTensor<B>>, Vec<Tensor>) -> Result<Vec<AnyTensor<B>>> + 'c;
 
 /// A call of layers.
 pub struct Call<'c, B: Backend> {
@@ -25,7 +24,7 @@ pub struct Call<'c, B: Backend> {
     pub(super) keep: &'c Keep,
     pub(super) carries: Vec<AnyTensor<B>>,
     /// The parameters, `[layers, ..]`.
-    pub(super) stacked: Vec<FloatTensor<B>>,
+    pub(super) stacked: Vec<AnyTensor<B>>,
     /// The other tensors, `[layers, ..]`.
     pub(super) constants: Vec<Tensor>,
     pub(super) layer: &'c Block<'c, B>,
@@ -34,16 +33,18 @@ pub struct Call<'c, B: Backend> {
 impl<F: TpuFloat, I: TpuInt> LayersBackend for Tpu<F, I> {
     fn run(call: Call<'_, Self>) -> Result<Vec<AnyTensor<Self>>> {
         let kinds: Vec<Kind> = call.carries.iter().map(AnyTensor::kind).collect();
-        let parameters = call.stacked.len();
-        let stacked = call.stacked.into_iter().map(|stack| stack.0);
+        let of_stacks: Vec<Kind> = call.stacked.iter().map(AnyTensor::kind).collect();
+        let stacked = call.stacked.into_iter().map(Self::to_tensor);
         let stacked: Vec<Tensor> = stacked.chain(call.constants).collect();
         let carries: Vec<Tensor> = call.carries.into_iter().map(Self::to_tensor).collect();
         let mut error = None;
         let recorded = LayerLoop::record(call.layers, &carries, &stacked, call.keep, |inputs| {
             let LayerInputs { carries, mut slices, .. } = inputs;
-            let constants = slices.split_off(parameters);
-            let carries = carries.into_iter().zip(&kinds).map(|(tensor, &kind)| Self::to_value(tensor, kind)).collect();
-            let given = (call.layer)(carries, slices.into_iter().map(Into::into).collect(), constants);
+            let constants = slices.split_off(of_stacks.len());
+            let values = |tensors: Vec<Tensor>, kinds: &[Kind]| -> Vec<AnyTensor<Self>> {
+                tensors.into_iter().zip(kinds).map(|(tensor, &kind)| Self::to_value(tensor, kind)).collect()
+            };
+            let given = (call.layer)(values(carries, &kinds), values(slices, &of_stacks), constants);
             let given = given.unwrap_or_else(|reason| {
                 error = Some(reason);
                 Vec::new()

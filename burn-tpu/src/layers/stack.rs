@@ -3,10 +3,11 @@
 use super::blocks::Found;
 use super::refused;
 use crate::Result;
-use burn_core::module::{ModuleMapper, ModuleVisitor, Param, ParamId};
+use crate::custom_op::tensors::{AnyTensor, OpTensors};
+use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param, ParamId, Parameter};
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
-use burn_core::tensor::ops::FloatTensor;
-use burn_core::tensor::{Tensor, TensorPrimitive};
+use burn_core::tensor::{DType, Float, Int, Tensor};
+use burn_tpu_runtime::custom_op::Kind;
 use burn_tpu_runtime::layers::ALL_LAYERS;
 
 /// A parameter of equal blocks.
@@ -21,22 +22,23 @@ pub(super) struct Stack<B: Backend> {
 
 /// Defines [`Value`] and what is done with each rank: of the stack, and of a layer's part.
 macro_rules! ranks {
-    ($($variant:ident $rank:literal $part:literal),*) => {
-        /// A parameter by its rank.
+    ($($variant:ident $rank:literal $part:literal $kind:ident $visit:ident $map:ident),*) => {
+        /// A parameter by its rank and by what its elements are.
         #[derive(Clone, Debug)]
         enum Value<B: Backend> {
-            $($variant(Param<Tensor<B, $rank>>),)*
+            $($variant(Param<Tensor<B, $rank, $kind>>),)*
         }
 
         impl<B: Backend> Value<B> {
-            /// Returns the stack of these parts, of this rank.
-            fn stack(id: ParamId, parts: Vec<FloatTensor<B>>, rank: usize, is_trained: bool) -> Option<Self> {
-                match rank {
-                    $($part => {
-                        let part = |part| Tensor::<B, $part>::from_primitive(TensorPrimitive::Float(part));
-                        let stack = Tensor::<B, $part>::stack::<$rank>(parts.into_iter().map(part).collect(), 0);
-                        let stack = stack.detach().set_require_grad(is_trained);
-                        Some(Self::$variant(Param::initialized(id, stack)))
+            /// Returns the stack of these parts, of this parameter in each layer.
+            fn stack(of: &Found<B>, parts: Vec<AnyTensor<B>>) -> Option<Self> {
+                let (id, is_trained) = (of.id, of.is_trained);
+                match (of.value.kind(), of.shape().num_dims()) {
+                    $((Kind::$kind, $part) => {
+                        let mut parts = parts.into_iter();
+                        let part = || Tensor::<B, $part, $kind>::from_values(&mut parts);
+                        let stack = Tensor::stack::<$rank>(std::iter::from_fn(part).collect(), 0).without_gradient();
+                        Some(Self::$variant(Param::initialized(id, Parameter::set_require_grad(stack, is_trained))))
                     })*
                     _ => None,
                 }
@@ -44,35 +46,39 @@ macro_rules! ranks {
 
             fn visit<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
                 match self {
-                    $(Self::$variant(parameter) => visitor.visit_float(parameter),)*
+                    $(Self::$variant(parameter) => visitor.$visit(parameter),)*
                 }
             }
 
             fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
                 match self {
-                    $(Self::$variant(parameter) => Self::$variant(mapper.map_float(parameter)),)*
+                    $(Self::$variant(parameter) => Self::$variant(mapper.$map(parameter)),)*
                 }
             }
 
             /// Returns the stack's part of a layer.
-            fn layer(&self, index: usize) -> TensorPrimitive<B> {
+            fn layer(&self, index: usize) -> AnyTensor<B> {
                 match self {
                     $(Self::$variant(parameter) => {
                         let part = parameter.val().slice_dim(0, index..index + 1);
-                        part.squeeze_dim::<$part>(0).into_primitive()
+                        part.squeeze_dim::<$part>(0).into()
                     })*
                 }
             }
 
-            fn primitive(&self) -> TensorPrimitive<B> {
+            /// Returns the stack; `None` if it has been quantized.
+            fn tensor(&self) -> Option<AnyTensor<B>> {
                 match self {
-                    $(Self::$variant(parameter) => parameter.val().into_primitive(),)*
+                    $(Self::$variant(parameter) => {
+                        let is_quantized = matches!(parameter.dtype(), DType::QFloat(_));
+                        (!is_quantized).then(|| parameter.val().into())
+                    })*
                 }
             }
 
             fn is_trained(&self) -> bool {
                 match self {
-                    $(Self::$variant(parameter) => parameter.val().is_require_grad(),)*
+                    $(Self::$variant(parameter) => Parameter::is_require_grad(&parameter.val()),)*
                 }
             }
 
@@ -112,9 +118,36 @@ macro_rules! ranks {
     };
 }
 
-use burn_core::module::{AutodiffModule, Module};
+ranks!(
+    Two 2 1 Float visit_float map_float,
+    Three 3 2 Float visit_float map_float,
+    Four 4 3 Float visit_float map_float,
+    Five 5 4 Float visit_float map_float,
+    Six 6 5 Float visit_float map_float,
+    IntTwo 2 1 Int visit_int map_int,
+    IntThree 3 2 Int visit_int map_int,
+    IntFour 4 3 Int visit_int map_int,
+    IntFive 5 4 Int visit_int map_int,
+    IntSix 6 5 Int visit_int map_int
+);
 
-ranks!(Two 2 1, Three 3 2, Four 4 3, Five 5 4, Six 6 5);
+/// A tensor of any kind, of which floats alone can have a gradient.
+trait WithoutGradient {
+    /// Returns the tensor as a leaf of Burn's graph.
+    fn without_gradient(self) -> Self;
+}
+
+impl<B: Backend, const D: usize> WithoutGradient for Tensor<B, D> {
+    fn without_gradient(self) -> Self {
+        self.detach()
+    }
+}
+
+impl<B: Backend, const D: usize> WithoutGradient for Tensor<B, D, Int> {
+    fn without_gradient(self) -> Self {
+        self
+    }
+}
 
 /// What is done with a parameter as a module, whatever its rank.
 pub(super) trait Modules<B: Backend> {
@@ -128,11 +161,10 @@ impl<B: Backend> Stack<B> {
         B: 'f,
     {
         let ids: Vec<ParamId> = layers.clone().map(|found| found.id).collect();
-        let parts: Vec<FloatTensor<B>> = layers.clone().map(|found| found.value.clone()).collect();
+        let parts: Vec<AnyTensor<B>> = layers.clone().map(|found| found.value.clone()).collect();
         let Some(first) = layers.into_iter().next() else { return Err(refused("there are none".into())) };
-        let rank = first.shape().num_dims();
-        let stack = Value::stack(first.id, parts, rank, first.is_trained);
-        let value = stack.ok_or_else(|| refused(format!("the parameter {first} has {rank} dims")))?;
+        let too_many = || refused(format!("the parameter {first} has {} dims", first.shape().num_dims()));
+        let value = Value::stack(first, parts).ok_or_else(too_many)?;
         Ok(Self { path: first.path.clone(), ids, value })
     }
 
@@ -142,7 +174,7 @@ impl<B: Backend> Stack<B> {
     }
 
     /// Returns a layer's part of the stack.
-    pub(super) fn layer(&self, index: usize) -> TensorPrimitive<B> {
+    pub(super) fn layer(&self, index: usize) -> AnyTensor<B> {
         self.value.layer(index)
     }
 
@@ -150,12 +182,9 @@ impl<B: Backend> Stack<B> {
         self.value.is_trained()
     }
 
-    /// Returns the stack as a primitive.
-    pub(super) fn primitive(&self) -> Result<FloatTensor<B>> {
-        match self.value.primitive() {
-            TensorPrimitive::Float(value) => Ok(value),
-            TensorPrimitive::QFloat(_) => Err(refused(format!("the parameter `{}` is quantized", self.name()))),
-        }
+    /// Returns the stack as a tensor.
+    pub(super) fn tensor(&self) -> Result<AnyTensor<B>> {
+        self.value.tensor().ok_or_else(|| refused(format!("the parameter `{}` is quantized", self.name())))
     }
 
     pub(super) fn name(&self) -> String {

@@ -7,7 +7,7 @@ use super::decoder::{Decoder, Inputs, Layer, no_sums};
 use super::exchange::Exchange;
 use super::mixture::RouterReport;
 use super::view::{View, Views};
-use crate::error::{LlmError, Result};
+use crate::error::Result;
 use burn::prelude::*;
 use burn_tpu::{Keep, Layers, LayersBackend, MeshBackend};
 
@@ -24,12 +24,8 @@ impl<B: Backend> Decoder<B> {
     /// Returns the decoder with its layers as a loop, which keeps what `keep` says for the backward pass.
     ///
     /// # Errors
-    /// [`LlmError::Loop`](crate::LlmError::Loop) for layers that differ in more than the values of their weights, and
-    /// [`LlmError::FewBits`](crate::LlmError::FewBits) for weights that are no floats.
+    /// [`LlmError::Loop`](crate::LlmError::Loop) for layers that differ in more than the values of their weights.
     pub fn into_loop(mut self, keep: Keep) -> Result<LoopedDecoder<B>> {
-        if self.has_few_bits() {
-            return Err(LlmError::FewBits("do not run in a loop over the layers, which has floats alone: --unrolled"));
-        }
         let length = period(&self.config().windows);
         let rest = self.layers.split_off(self.layers.len() / length * length);
         let mut layers = std::mem::replace(&mut self.layers, rest).into_iter();

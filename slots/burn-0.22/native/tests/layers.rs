@@ -1,7 +1,7 @@
 //! Equal blocks as one loop, in programs of Burn 0.22 and 0.23: values and gradients are those of the blocks one after
 //! another, with everything that may be kept. The interpreter runs all but the training.
 
-use burn::module::{Lora, Module, ModuleVisitor, Param};
+use burn::module::{Lora, Module, ModuleVisitor, Param, ParamId};
 use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
@@ -350,6 +350,45 @@ fn tensors_beside_parameters_are_those_of_each_layer() {
         let looped = layers.forward(x, block).unwrap().into_data();
         looped.assert_approx_eq::<f32>(&each, Tolerance::absolute(1e-5));
     }
+}
+
+/// They are stacked once, as floats are, and not at each call.
+#[test]
+fn integers_of_a_block_are_parameters_of_the_stack() {
+    #[derive(Module, Debug)]
+    struct Chosen {
+        linear: Linear,
+        columns: Param<Tensor<1, Int>>,
+    }
+    let (_, device) = device(58);
+    let block = |layer: i32| Chosen {
+        linear: LinearConfig::new(3, 3).init(&device),
+        columns: Param::initialized(ParamId::new(), Tensor::from_ints([layer, 2 - layer, 1], &device)),
+    };
+    let layers = Layers::<Chosen>::new((0..3).map(block).collect()).unwrap();
+    let chosen = |block: &Chosen, x: Tensor<2>| block.linear.forward(x).select(1, block.columns.val());
+    let x = || Tensor::<2>::from_floats([[1.0, -2.0, 0.5]], &device).require_grad();
+    let run = |as_loop: bool| {
+        let x = x();
+        let y =
+            if as_loop { layers.forward(x.clone(), chosen).unwrap() } else { layers.forward_each(x.clone(), chosen) };
+        (y.clone().into_data(), x.grad(&y.powi_scalar(2).sum().backward()).unwrap().into_data())
+    };
+    let [(looped, gradient), (each, of_each)] = [true, false].map(run);
+    looped.assert_approx_eq::<f32>(&each, Tolerance::absolute(1e-6));
+    gradient.assert_approx_eq::<f32>(&of_each, Tolerance::absolute(1e-5));
+
+    #[derive(Default)]
+    struct Integers(Vec<Vec<usize>>);
+    impl ModuleVisitor for Integers {
+        fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<D, Int>>) {
+            self.0.push(parameter.dims().to_vec());
+        }
+    }
+    let mut integers = Integers::default();
+    layers.visit(&mut integers);
+    assert_eq!(integers.0, [[3, 3]]);
+    layers.layer(2).columns.val().into_data().assert_eq(&TensorData::from([2, 0, 1]), false);
 }
 
 #[test]

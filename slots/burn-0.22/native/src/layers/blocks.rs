@@ -1,14 +1,16 @@
-//! The float parameters of a block: finding them, taking them out, and setting them.
+//! The parameters of a block: finding them, taking them out, and setting them.
 
 use super::refused;
 use crate::Result;
-use crate::tensors::value;
+use crate::custom_op::tensors::OpTensors;
+use crate::tensors::{integers, value};
 use burn::module::{Flag, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::tensor::{DType, Device, Shape, Tensor};
+use burn::tensor::{DType, Device, Int, Shape, Tensor};
 use burn_dispatch::DispatchTensor;
+use burn_tpu_runtime::custom_op::Kind;
 use burn_tpu_runtime::leaves;
 
-/// A float parameter of a block.
+/// A parameter of a block, of floats or integers.
 pub(super) struct Found {
     /// The names of the modules that it is in and its own, each with the type that contains it.
     pub(super) path: Vec<(String, String)>,
@@ -17,6 +19,7 @@ pub(super) struct Found {
     pub(super) is_trained: bool,
     /// Whether it is on a `TpuDevice`.
     pub(super) is_ours: bool,
+    pub(super) kind: Kind,
     pub(super) value: DispatchTensor,
     dtype: DType,
     device: Device,
@@ -39,7 +42,7 @@ impl std::fmt::Display for Found {
     }
 }
 
-/// Returns the float parameters of a block, in the order in which it is visited.
+/// Returns the parameters of a block, in the order in which it is visited.
 pub(super) fn find<M: Module>(block: &M) -> Result<Vec<Found>> {
     let mut find = Find::default();
     block.visit(&mut find);
@@ -80,6 +83,22 @@ impl ModuleVisitor for Find {
             is_ours: value(tensor.clone()).is_some(),
             dtype,
             device: tensor.device(),
+            kind: Kind::Float,
+            value: tensor.into_dispatch(),
+        });
+    }
+
+    fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<D, Int>>) {
+        let tensor = parameter.val();
+        self.found.push(Found {
+            path: self.path.clone(),
+            id: parameter.id,
+            shape: tensor.shape(),
+            is_trained: false,
+            is_ours: integers(tensor.clone()).is_some(),
+            dtype: tensor.dtype(),
+            device: tensor.device(),
+            kind: Kind::Int,
             value: tensor.into_dispatch(),
         });
     }
@@ -91,29 +110,50 @@ pub(super) fn is_trained<const D: usize>(parameter: &Param<Tensor<D>>) -> bool {
     value.is_require_grad() || (!value.is_autodiff() && parameter.clone().train().base().is_require_grad())
 }
 
-/// Takes the float parameters out of a block: what stays in their place has no elements, and an id that says its number.
+/// Returns that integers are not trained.
+pub(super) fn is_never_trained<const D: usize>(_: &Param<Tensor<D, Int>>) -> bool {
+    false
+}
+
+/// Takes the parameters out of a block: what stays in their place has no elements, and an id that says its number.
 #[derive(Default)]
 pub(super) struct Hollow {
     next: u64,
+}
+
+impl Hollow {
+    fn id(&mut self) -> ParamId {
+        self.next += 1;
+        ParamId::from(self.next - 1)
+    }
 }
 
 impl ModuleMapper for Hollow {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let device = parameter.lazy_device();
         let (_, value, mapper) = parameter.consume();
-        let id = ParamId::from(self.next);
-        self.next += 1;
-        Param::from_mapped_value(id, Tensor::empty([0; D], (&device, value.dtype())), mapper)
+        Param::from_mapped_value(self.id(), Tensor::empty([0; D], (&device, value.dtype())), mapper)
+    }
+
+    fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
+        let device = parameter.lazy_device();
+        let (_, value, mapper) = parameter.consume();
+        Param::from_mapped_value(self.id(), Tensor::empty([0; D], (&device, value.dtype())), mapper)
     }
 }
 
-/// Gives a block its float parameters, in the order in which it is visited.
+/// Gives a block its parameters, in the order in which it is visited.
 pub(super) struct SetParameters<P>(pub(super) P);
 
 impl<P: Iterator<Item = DispatchTensor>> ModuleMapper for SetParameters<P> {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, hollow, mapper) = parameter.consume();
-        Param::from_mapped_value(id, self.0.next().map_or(hollow, Tensor::from_dispatch), mapper)
+        Param::from_mapped_value(id, Tensor::from_tensors(&mut self.0).unwrap_or(hollow), mapper)
+    }
+
+    fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
+        let (id, hollow, mapper) = parameter.consume();
+        Param::from_mapped_value(id, Tensor::from_tensors(&mut self.0).unwrap_or(hollow), mapper)
     }
 }
 
@@ -125,6 +165,11 @@ impl<P: Iterator<Item = (ParamId, bool)>> ModuleMapper for Separate<P> {
         let (id, value, mapper) = parameter.consume();
         let (id, is_trained) = self.0.next().unwrap_or((id, false));
         Param::from_mapped_value(id, value.detach(), mapper).set_require_grad(is_trained)
+    }
+
+    fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
+        let (id, value, mapper) = parameter.consume();
+        Param::from_mapped_value(self.0.next().map_or(id, |(id, _)| id), value, mapper)
     }
 }
 

@@ -22,7 +22,7 @@ use burn_tpu_runtime::{Tensor as Value, leaves};
 use run::Call;
 use stack::Stack;
 
-/// Equal blocks of a model, one after another, as one module: each float parameter is stacked, `[layers, ..]`.
+/// Equal blocks of a model, one after another, as one module: each parameter is stacked, `[layers, ..]`.
 ///
 /// On a [`TpuDevice`](crate::TpuDevice), [`Layers::forward`] records the block once, as a loop whose trips read their
 /// part of the stacks, and the backward pass is a loop too. So what recording and compiling cost does not depend on the
@@ -55,7 +55,7 @@ use stack::Stack;
 #[derive(Clone, Debug)]
 pub struct Layers<M> {
     layers: usize,
-    /// The blocks without their float parameters: the first one alone, if they are equal then.
+    /// The blocks without their parameters: the first one alone, if they are equal then.
     blocks: Vec<M>,
     stacks: Vec<Stack>,
     keep: Keep,
@@ -175,7 +175,7 @@ impl<M: Module> Layers<M> {
         T::from_tensors(&mut call.run()?.into_iter()).ok_or_else(too_few)
     }
 
-    /// Returns the blocks' tensors that are no float parameters, stacked; none if all blocks have the same.
+    /// Returns the blocks' tensors that are no parameters, stacked; none if all blocks have the same.
     fn constants(&self) -> Result<Vec<Value>> {
         let found: Vec<Vec<Value>> = self.blocks.iter().map(|block| leaves::initialised(|| block.devices())).collect();
         if found.iter().all(|of| same(of, &found[0])) {

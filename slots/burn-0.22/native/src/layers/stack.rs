@@ -1,12 +1,14 @@
 //! A stacked parameter: the values of one parameter in all layers, `[layers, ..]`.
 
-use super::blocks::{self, Found};
+use super::blocks::{Found, is_never_trained, is_trained};
 use super::module::Change;
 use super::refused;
 use crate::Result;
+use crate::tensors::{integers, value};
 use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::tensor::Tensor;
+use burn::tensor::{Float, Int, Tensor};
 use burn_dispatch::DispatchTensor;
+use burn_tpu_runtime::custom_op::Kind;
 use burn_tpu_runtime::layers::ALL_LAYERS;
 
 /// A parameter of equal blocks.
@@ -21,20 +23,21 @@ pub(super) struct Stack {
 
 /// Defines [`Value`] and what is done with each rank: of the stack, and of a layer's part.
 macro_rules! ranks {
-    ($($variant:ident $rank:literal $part:literal),*) => {
-        /// A parameter by its rank.
+    ($($variant:ident $rank:literal $part:literal $kind:ident $value:ident $is_trained:ident),*) => {
+        /// A parameter by its rank and by what its elements are.
         #[derive(Clone, Debug)]
         enum Value {
-            $($variant(Param<Tensor<$rank>>),)*
+            $($variant(Param<Tensor<$rank, $kind>>),)*
         }
 
         impl Value {
-            /// Returns the stack of these parts, of this rank.
-            fn stack(id: ParamId, parts: Vec<DispatchTensor>, rank: usize, is_trained: bool) -> Option<Self> {
-                match rank {
-                    $($part => {
-                        let parts = parts.into_iter().map(Tensor::<$part>::from_dispatch).collect();
-                        let stack = Tensor::stack::<$rank>(parts, 0).detach();
+            /// Returns the stack of these parts, of this parameter in each layer.
+            fn stack(of: &Found, parts: Vec<DispatchTensor>) -> Option<Self> {
+                let (id, is_trained) = (of.id, of.is_trained);
+                match (of.kind, of.shape.num_dims()) {
+                    $((Kind::$kind, $part) => {
+                        let parts = parts.into_iter().map(Tensor::<$part, $kind>::from_dispatch).collect();
+                        let stack = Tensor::stack::<$rank>(parts, 0).without_gradient();
                         Some(Self::$variant(Param::initialized(id, stack).set_require_grad(is_trained)))
                     })*
                     _ => None,
@@ -71,13 +74,13 @@ macro_rules! ranks {
 
             fn is_ours(&self) -> bool {
                 match self {
-                    $(Self::$variant(parameter) => crate::tensors::value(parameter.val()).is_some(),)*
+                    $(Self::$variant(parameter) => $value(parameter.val()).is_some(),)*
                 }
             }
 
             fn is_trained(&self) -> bool {
                 match self {
-                    $(Self::$variant(parameter) => blocks::is_trained(parameter),)*
+                    $(Self::$variant(parameter) => $is_trained(parameter),)*
                 }
             }
 
@@ -102,7 +105,36 @@ macro_rules! ranks {
     };
 }
 
-ranks!(Two 2 1, Three 3 2, Four 4 3, Five 5 4, Six 6 5);
+ranks!(
+    Two 2 1 Float value is_trained,
+    Three 3 2 Float value is_trained,
+    Four 4 3 Float value is_trained,
+    Five 5 4 Float value is_trained,
+    Six 6 5 Float value is_trained,
+    IntTwo 2 1 Int integers is_never_trained,
+    IntThree 3 2 Int integers is_never_trained,
+    IntFour 4 3 Int integers is_never_trained,
+    IntFive 5 4 Int integers is_never_trained,
+    IntSix 6 5 Int integers is_never_trained
+);
+
+/// A tensor of any kind, of which floats alone can have a gradient.
+trait WithoutGradient {
+    /// Returns the tensor as a leaf of Burn's graph.
+    fn without_gradient(self) -> Self;
+}
+
+impl<const D: usize> WithoutGradient for Tensor<D> {
+    fn without_gradient(self) -> Self {
+        self.detach()
+    }
+}
+
+impl<const D: usize> WithoutGradient for Tensor<D, Int> {
+    fn without_gradient(self) -> Self {
+        self
+    }
+}
 
 impl Stack {
     /// Returns the stack of one parameter of all layers.
@@ -110,9 +142,8 @@ impl Stack {
         let ids: Vec<ParamId> = layers.clone().map(|found| found.id).collect();
         let parts: Vec<DispatchTensor> = layers.clone().map(|found| found.value.clone()).collect();
         let Some(first) = layers.into_iter().next() else { return Err(refused("there are none".into())) };
-        let rank = first.shape.num_dims();
-        let stack = Value::stack(first.id, parts, rank, first.is_trained);
-        let value = stack.ok_or_else(|| refused(format!("the parameter {first} has {rank} dims")))?;
+        let too_many = || refused(format!("the parameter {first} has {} dims", first.shape.num_dims()));
+        let value = Value::stack(first, parts).ok_or_else(too_many)?;
         Ok(Self { path: first.path.clone(), ids, value })
     }
 
