@@ -17,13 +17,14 @@ use std::time::Instant;
 const AT_ONCE: usize = 2;
 
 /// The programs that take longest, in this order: they start first, so that none of them runs alone at the end.
-const LONGEST: [&str; 6] = [
-    "tests/numbers/main.rs",
-    "tests/parity/main.rs",
+const LONGEST: [&str; 7] = [
     "tests/training/main.rs",
+    "tests/numbers/main.rs",
+    "tests/mesh/main.rs",
+    "crates/burn-tpu-llm/tests/llm/main.rs",
     "tests/recording/main.rs",
     "tests/ahead_of_time/main.rs",
-    "tests/mesh/main.rs",
+    "tests/parity/main.rs",
 ];
 
 /// A test program that Cargo built.
