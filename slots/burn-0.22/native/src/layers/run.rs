@@ -83,8 +83,11 @@ impl Call<'_> {
             let LayerInputs { carries, mut slices, gradients } = inputs;
             let constants = slices.split_off(parameters);
             let carries = carries.into_iter().zip(self.kinds).map(|(carry, &kind)| sees.operand(carry, kind)).collect();
-            let kind = |slice: &Value| if slice.element().is_float() { Kind::Float } else { Kind::Int };
-            let slices = slices.into_iter().map(|slice| sees.operand(slice.clone(), kind(&slice))).collect();
+            let parameter = |slice: Value| {
+                let kind = if slice.element().is_float() { Kind::Float } else { Kind::Int };
+                sees.operand(slice, kind)
+            };
+            let slices = slices.into_iter().map(parameter).collect();
             let is_a_loop = |given: &[Value]| given.iter().map(Value::ty).eq(&types);
             let given = (self.layer)(carries, slices, constants);
             given.and_then(|given| sees.results(given, is_a_loop, gradients).ok_or_else(foreign)).unwrap_or_else(
