@@ -97,7 +97,7 @@ fn storage() -> Vec<Row> {
         })),
         row("quantize", Exact, numbers(), run!(|t| t.quantized(t.q(0)))),
         row("dequantize", Exact, numbers(), run!(|t| t.quantized(t.q(0)))),
-        row("quantize_dynamic", Quantized, schemes(), run!(version::BlockOracle: |t| {
+        row("quantize_dynamic", Quantized, schemes(), run!(|t| {
             let scheme = version::scheme::<B>().with_value(t.attr.1);
             let scheme = if t.attr.0 { version::in_blocks(scheme, 8) } else { scheme };
             t.quantized(B::quantize_dynamic(t.x(0), &scheme));

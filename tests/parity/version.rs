@@ -22,9 +22,6 @@ pub type Ours = burn_tpu::Tpu<f32>;
 /// The oracle.
 pub type Cpu = burn_ndarray::NdArray<f32, i32>;
 
-/// The oracle for values in blocks.
-pub type BlockOracle = Cpu;
-
 /// The number of cases of each row, if the user names none.
 pub const CASES: usize = 64;
 

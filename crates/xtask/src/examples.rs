@@ -78,11 +78,20 @@ struct Report {
     host_fallbacks: u64,
 }
 
-/// Runs every example.
+/// Runs every example. The programs of [`idiomatic`] run beside the others: most use one core.
 pub fn run() -> Result<TestCounts> {
     // Build as the tests are built, with the features of the whole workspace, so that nothing is compiled twice. The benches
     // are built to be linted.
     succeed(cargo(&["build", "--workspace", "--examples", "--bin", "mnist", "--bench", "*"])?.envs(lints()?))?;
+    std::thread::scope(|scope| {
+        let idiomatic = scope.spawn(idiomatic::check_all);
+        let mut counts = run_all()?;
+        counts += idiomatic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(counts)
+    })
+}
+
+fn run_all() -> Result<TestCounts> {
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let mut counts = TestCounts::default();
     for run in &RUNS {
@@ -96,7 +105,6 @@ pub fn run() -> Result<TestCounts> {
             }
         }
     }
-    counts += idiomatic::check_all()?;
     Ok(counts)
 }
 

@@ -75,11 +75,15 @@ pub fn check_all() -> Result<TestCounts> {
 fn check(chosen: &[&Case], example: &Path) -> TestCounts {
     let mut counts = TestCounts::default();
     for case in chosen {
-        println!("\n--- idiomatic {} {}", case.name, case.short.join(" "));
+        // One line, so that another program's lines are not between.
+        let name = format!("\n--- idiomatic {} {}", case.name, case.short.join(" "));
         match case.check(example) {
-            Ok(()) => counts.passed += 1,
+            Ok(summary) => {
+                println!("{name}\n{summary}");
+                counts.passed += 1;
+            }
             Err(error) => {
-                println!("program `{}` failed: {error:#}", case.name);
+                println!("{name}\nprogram `{}` failed: {error:#}", case.name);
                 counts.failed += 1;
             }
         }
@@ -116,8 +120,8 @@ impl Case {
         Ok(row)
     }
 
-    /// Runs this program for a few steps on both backends.
-    fn check(&self, example: &Path) -> Result<()> {
+    /// Runs this program for a few steps on both backends, and returns a summary.
+    fn check(&self, example: &Path) -> Result<String> {
         let options: Vec<String> = self.options.iter().chain(self.short).map(ToString::to_string).collect();
         let run = |backend| process::run(example, backend, &options, SHORT_LIMIT);
         // At once: counts and losses are compared, not times.
@@ -128,9 +132,12 @@ impl Case {
         let (tpu, flex) = (tpu?.report()?, flex?.report()?);
         let (uploads, difference) = (tpu.uploads_per_step(), tpu.loss_difference(&flex, COMPARED_STEPS));
         let Report { compiles, interpreted, wall_seconds, .. } = &tpu;
-        print!("{wall_seconds:.1} s, compiles {compiles}, interpreted {interpreted}, ");
-        println!("transfers/step {uploads:.1}, loss difference {difference:.1e}");
-        self.judge(&tpu, &flex)
+        let summary = format!(
+            "{wall_seconds:.1} s, compiles {compiles}, interpreted {interpreted}, transfers/step {uploads:.1}, loss \
+             difference {difference:.1e}"
+        );
+        self.judge(&tpu, &flex).with_context(|| summary.clone())?;
+        Ok(summary)
     }
 }
 

@@ -8,11 +8,7 @@ pub use burn_tpu_0_22::TpuDevice;
 /// The backend under test.
 pub type Ours = burn_tpu_0_22::Tpu;
 /// The oracle.
-#[allow(deprecated, reason = "Burn 0.22 still has it")]
-pub type Cpu = burn_ndarray::NdArray;
-
-/// The oracle for values in blocks: burn-ndarray has at most 6 dims, of which blocks take two for each.
-pub type BlockOracle = burn_flex::Flex;
+pub type Cpu = burn_flex::Flex;
 
 /// The rows of methods that other versions lack, or have in another form.
 pub fn rows() -> Vec<crate::harness::Row> {

@@ -9,8 +9,7 @@ pub use burn_tpu_0_22::TpuDevice;
 /// The backend under test.
 pub type Ours = burn_tpu_0_22::Tpu;
 /// The oracle.
-#[allow(deprecated, reason = "Burn 0.22 still has it")]
-pub type Cpu = burn_ndarray::NdArray;
+pub type Cpu = burn_flex::Flex;
 
 #[path = "version_since_0_22.rs"]
 mod version_since_0_22;

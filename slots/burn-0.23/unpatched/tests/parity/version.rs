@@ -10,9 +10,6 @@ pub type Ours = burn_tpu_0_23::Tpu;
 /// The oracle.
 pub type Cpu = burn_flex::Flex;
 
-/// The oracle for values in blocks.
-pub type BlockOracle = burn_flex::Flex;
-
 /// The rows of methods that other versions lack, or have in another form.
 pub fn rows() -> Vec<crate::harness::Row> {
     [crate::since_0_22::rows(), crate::added::rows()].into_iter().flatten().collect()
