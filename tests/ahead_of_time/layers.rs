@@ -1,11 +1,12 @@
-//! What a loop over layers keeps for its backward pass by a name, in the device's memory and in the host's.
+//! What a loop over layers keeps for its backward pass by a name, in the device's memory and in the host's, and state that it
+//! updates in place.
 
 use crate::common;
 
 use burn::backend::Autodiff;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
-use burn::tensor::activation::gelu;
+use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::{Distribution, Int, Tensor};
 use burn_tpu::fit::{Fit, NamedValues};
 use burn_tpu::{DeviceAdamW, Generation, Keep, Layers, Tpu, TpuDevice, compile_step, keep};
@@ -113,4 +114,41 @@ fn the_state_of_an_optimizer_is_in_the_hosts_memory_and_not_in_the_devices() {
     assert!(on_host >= state && on_host <= state + of_layer, "{on_host} bytes for {state}");
     // Two layers of each weight are on the device.
     assert!(here - there > state * 17 / 20, "{here} and {there} bytes, with {state} of state");
+}
+
+/// Without the layout of its argument, libtpu copies a cache before and after the loop, and a layer's part in each trip.
+#[test]
+fn a_cache_is_updated_in_place_in_its_own_layout() {
+    type I = Tpu;
+    type Cache = Tensor<I, 4>;
+    if !common::has_libtpu() {
+        return;
+    }
+    const TEXTS: usize = 32;
+    const POSITIONS: usize = 1024;
+    for head in [64, 128] {
+        let build = |device: &TpuDevice| {
+            let layer = |_| LinearConfig::new(head, head).with_bias(false).init(device);
+            let layers = Layers::<I, Linear<I>>::init(LAYERS, layer).unwrap();
+            (
+                layers,
+                Cache::zeros([LAYERS, TEXTS, POSITIONS, head], device),
+                Tensor::<I, 3>::ones([TEXTS, 1, head], device),
+            )
+        };
+        let step = |(layers, cache, x): (Layers<I, Linear<I>>, Cache, Tensor<I, 3>), _: &TpuDevice| {
+            let written = layers.forward_with_state(x, cache, |layer, x, cache: Tensor<I, 3>| {
+                let cache = cache.slice_assign([0..TEXTS, 7..8, 0..head], layer.forward(x.clone()));
+                let scores = softmax(x.matmul(cache.clone().swap_dims(1, 2)), 2);
+                (scores.matmul(cache.clone()), cache)
+            });
+            let (x, cache) = written.unwrap();
+            (layers, cache, x)
+        };
+        let report = Fit::new().unwrap().slices([Generation::V5e.chip()]).run(build, step).unwrap();
+        let (memory, cache) = (report.slices[0].memory, (2 * LAYERS * TEXTS * POSITIONS * head) as u64);
+        assert!(memory.alias_bytes >= cache, "{} bytes in place, of {cache}", memory.alias_bytes);
+        let of_layer = cache / LAYERS as u64;
+        assert!(memory.temporary_bytes < of_layer, "{} bytes of temporaries", memory.temporary_bytes);
+    }
 }

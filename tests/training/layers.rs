@@ -303,6 +303,81 @@ fn layers_are_run_without_a_gradient() {
     }
 }
 
+/// Each layer sees its own state as the call before left it: a cache, of which each call writes a row, and a counter.
+#[test]
+fn state_is_that_of_each_layer() {
+    let _alone = common::alone();
+    let cpu = common::cpu();
+    for device in [Some(TpuDevice::ndarray()), cpu].into_iter().flatten() {
+        let model = model(3, 0.0, &device).valid();
+        let blocks = model.clone().into_blocks();
+        let step = |block: &Block<I>, x: Tensor<I, 3>, rows: Tensor<I, 2>, calls: Tensor<I, 1, Int>, call: usize| {
+            let new = x.clone().mean_dim(0).mean_dim(1).reshape([1, WIDTH]) + rows.clone().slice([0..1]);
+            let rows = rows.slice_assign([call..call + 1], new);
+            let bias = rows.clone().sum().reshape([1, 1, 1]) * 0.01;
+            (block.forward(x + bias.clone(), bias.expand([1, 5, 5])), rows, calls + 1)
+        };
+        let inputs = [0.5, 1.0, -0.5].map(|scale| inputs(&device).0.inner() * scale);
+        let mut rows = vec![Tensor::<I, 2>::zeros([4, WIDTH], &device); 3];
+        let mut state = (Tensor::<I, 3>::zeros([3, 4, WIDTH], &device), Tensor::<I, 2, Int>::zeros([3, 1], &device));
+        for (call, input) in inputs.into_iter().enumerate() {
+            let mut expected = input.clone();
+            for (block, rows) in blocks.iter().zip(&mut rows) {
+                let none = Tensor::zeros([1], &device);
+                (expected, *rows, _) = step(block, expected, rows.clone(), none, call);
+            }
+            let looped = model.forward_with_state(input, state, |block, x, (rows, calls)| {
+                let (x, rows, calls) = step(block, x, rows, calls, call);
+                (x, (rows, calls))
+            });
+            let (found, next) = looped.unwrap();
+            state = next;
+            let tolerance = Tolerance::<f32>::absolute(1e-5);
+            found.into_data().assert_approx_eq(&expected.into_data(), tolerance);
+            state.0.to_data().assert_approx_eq(&Tensor::stack::<3>(rows.clone(), 0).into_data(), tolerance);
+        }
+        state.1.into_data().assert_eq(&TensorData::from([[3], [3], [3]]), false);
+    }
+}
+
+/// A row that a layer writes to its part of a state is written to the state of all layers: nothing as large as a part is
+/// written.
+#[test]
+fn a_row_of_a_state_is_written_in_place() {
+    use burn_tpu_graph::DType;
+    use burn_tpu_runtime::ops::movement::Slice;
+    use burn_tpu_runtime::ops::{arithmetic, data, movement};
+    use burn_tpu_runtime::{Device, Tensor, testing};
+    let layer = |mut inputs: LayerInputs| {
+        let (x, mut cache) = (inputs.carries.remove(0), inputs.slices.remove(0));
+        for row in [2, 5] {
+            cache = movement::slice_assign(cache, &[Slice { range: row..row + 1, step: 1 }], x.clone());
+        }
+        let last = movement::slice(cache.clone(), &[Slice { range: 0..1, step: 1 }]);
+        let carries = vec![arithmetic::binary("float_add", BinaryOp::Add, x, last)];
+        LayerResults { carries, parts: vec![Some(cache)], ..LayerResults::default() }
+    };
+    let build = |device: &Device| {
+        let ones = |dims: &[usize]| data::splat("float_ones", dims, DType::F32, 1, device);
+        (ones(&[1, 4]), ones(&[3, 8, 4]))
+    };
+    let step = |(x, cache): (Tensor, Tensor), _: &Device| {
+        let mut layers = LayerLoop::record(3, &[x.clone()], &[cache.clone()], &Keep::Nothing, layer).unwrap();
+        let (mut carries, mut stacked) = layers.replace(vec![x], vec![cache], &[]).unwrap();
+        (carries.remove(0), stacked.remove(0))
+    };
+    let _alone = common::alone();
+    let programs = testing::recorded(build, step).unwrap();
+    let bodies = programs.iter().flat_map(|program| program.graph().nodes()).filter_map(|node| match &node.op {
+        Op::For { body, .. } => Some(body.graph()),
+        _ => None,
+    });
+    let bodies: Vec<_> = bodies.collect();
+    let written = bodies.iter().flat_map(|body| body.nodes()).filter(|node| node.op == Op::DynamicUpdateSlice);
+    let dims: Vec<Vec<usize>> = written.map(|node| node.ty.dims.to_vec()).collect();
+    assert_eq!(dims, [[3, 8, 4], [3, 8, 4]]);
+}
+
 /// Layers in the blocks of layers, and weights in bf16.
 #[test]
 fn layers_are_nested_and_cast() {
@@ -418,7 +493,8 @@ fn what_only_the_gradient_reads_is_kept_by_its_name() {
         let slope = arithmetic::unary("float_cos", UnaryOp::Cos, x.clone());
         layers::name("slope", &slope);
         let gradient = arithmetic::binary("float_mul", BinaryOp::Mul, gradient, slope);
-        LayerResults { carries: vec![arithmetic::unary("float_sin", UnaryOp::Sin, x)], gradients: vec![Some(gradient)] }
+        let carries = vec![arithmetic::unary("float_sin", UnaryOp::Sin, x)];
+        LayerResults { carries, gradients: vec![Some(gradient)], ..LayerResults::default() }
     };
     let cosines = |keep: Keep| {
         let step = |x: Tensor, device: &Device| {
@@ -466,6 +542,22 @@ fn what_is_no_loop_is_refused_with_its_reason() {
         linear.forward(x)
     });
     refused(read.unwrap_err(), "it reads a value");
+    let state = |layers| Tensor::<B, 3>::ones([layers, 1, 2], &device);
+    let given =
+        square.forward_with_state(x.clone(), state(2), |linear, x, state: Tensor<B, 2>| (linear.forward(x), state));
+    refused(given.unwrap_err(), "state has no gradient");
+    let plain = square.valid();
+    let (x, state) = (x.inner(), |layers| state(layers).inner());
+    let given =
+        plain.forward_with_state(x.clone(), state(3), |linear, x, state: Tensor<I, 2>| (linear.forward(x), state));
+    refused(given.unwrap_err(), "an operand of 2 layers is f32[3,1,2]");
+    let given = plain.forward_with_state(x.clone(), state(2), |linear, x, state: Tensor<I, 2>| {
+        (linear.forward(x), state.repeat_dim(0, 2))
+    });
+    refused(given.unwrap_err(), "the new value of f32[1,2] is f32[2,2]");
+    let given =
+        plain.forward_with_state(x, state(2), |linear, x, states: [Tensor<I, 2>; 2]| (linear.forward(x), states));
+    refused(given.unwrap_err(), "another list of tensors");
     let norms = (0..2).map(|_| Normed { norm: BatchNormConfig::new(2).init(&device) }).collect();
     refused(Layers::<B, Normed<B>>::new(norms).unwrap_err(), "a block has running statistics");
 }

@@ -5,6 +5,7 @@
 //! a node after that. What the backward pass of one finds is in a table that all of them share: a result's gradient is
 //! put there, the loop takes those and puts its operands' gradients there, and each operand's node hands its own on.
 
+use super::refused;
 use super::run::{Call, LayersBackend};
 use crate::custom_op::autodiff::{node, untracked};
 use crate::custom_op::tensors::AnyTensor;
@@ -40,6 +41,9 @@ fn put(shared: &Shared, place: usize, gradient: Option<Tensor>) {
 
 impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<Tpu<F, I>, C> {
     fn run(call: Call<'_, Self>) -> Result<Vec<AnyTensor<Self>>> {
+        if call.states > 0 {
+            return Err(refused("state has no gradient: run the layers of the model's `valid()`".into()));
+        }
         let kinds: Vec<Kind> = call.carries.iter().map(AnyTensor::kind).collect();
         let is_tracked = |value: &AnyTensor<Self>| matches!(value, AnyTensor::Float(tensor) if tensor.is_tracked());
         let of_stacks: Vec<(Kind, bool)> = call.stacked.iter().map(|stack| (stack.kind(), is_tracked(stack))).collect();
@@ -67,7 +71,7 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<T
             let results: Vec<Tensor> = given.iter().cloned().map(recorded).collect();
             let is_a_loop = results.iter().map(Tensor::ty).eq(&types);
             let found = if differentiates && is_a_loop { of_layer(&given, operands, gradients) } else { Vec::new() };
-            LayerResults { carries: results, gradients: found }
+            LayerResults { carries: results, gradients: found, ..LayerResults::default() }
         });
         if let Some(error) = error {
             return Err(error);

@@ -12,7 +12,7 @@ mod stack;
 pub use run::LayersBackend;
 
 use crate::custom_op::OpTensors;
-use crate::custom_op::tensors::AnyTensor;
+use crate::custom_op::tensors::{AnyTensor, kinds};
 use crate::{Keep, Result, TpuDevice, TpuError};
 use blocks::{Found, Hollow, Separate, SetParameters, find};
 use burn_core::module::Module;
@@ -166,24 +166,84 @@ impl<B: LayersBackend, M: Module<B>> Layers<B, M> {
     /// # Panics
     /// If `layer` does.
     pub fn forward<T: OpTensors<Backend = B>>(&self, input: T, layer: impl Fn(&M, T) -> T) -> Result<T> {
+        self.run::<T, [T; 0], [T; 0]>(input, [], |block, x, state| (layer(block, x), state)).map(|(output, _)| output)
+    }
+
+    /// Runs the layers as [`Layers::forward`] does, with tensors that each layer has of its own and changes, such as a
+    /// cache of keys and values. `state` is `[layers, ..]`; `layer` takes a layer's part of it, without that dim, and gives
+    /// the new one. Returns what the last layer gives, and the new state of all layers.
+    ///
+    /// A part of the state that is written by `slice_assign` is written in place: a token costs its row of a cache.
+    ///
+    /// ```
+    /// use burn::nn::{Linear, LinearConfig};
+    /// use burn::tensor::Tensor;
+    /// use burn_tpu::{Layers, Tpu, TpuDevice, TpuError};
+    ///
+    /// # fn main() -> Result<(), TpuError> {
+    /// type B = Tpu<f32>;
+    /// let device = TpuDevice::ndarray();
+    /// let layers = Layers::<B, Linear<B>>::init(8, |_| LinearConfig::new(4, 4).init(&device))?;
+    /// let (x, inputs) = (Tensor::<B, 2>::ones([1, 4], &device), Tensor::<B, 3>::zeros([8, 100, 4], &device));
+    /// let (y, inputs) = layers.forward_with_state(x, inputs, |layer, x, inputs: Tensor<B, 2>| {
+    ///     let inputs = inputs.slice_assign([7..8], x.clone());
+    ///     (layer.forward(x) + inputs.clone().mean_dim(0), inputs)
+    /// })?;
+    /// assert_eq!((y.dims(), inputs.dims()), ([1, 4], [8, 100, 4]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Layers::forward`]. [`TpuError::Layers`] if the state is not `[layers, ..]`, if a layer gives another type
+    /// than it takes, or on a backend with autodiff: state has no gradient.
+    ///
+    /// # Panics
+    /// If `layer` does.
+    pub fn forward_with_state<T, S, P>(&self, input: T, state: S, layer: impl Fn(&M, T, P) -> (T, P)) -> Result<(T, S)>
+    where
+        T: OpTensors<Backend = B>,
+        S: OpTensors<Backend = B>,
+        P: OpTensors<Backend = B>,
+    {
+        self.run(input, state, layer)
+    }
+
+    fn run<T, S, P>(&self, input: T, state: S, layer: impl Fn(&M, T, P) -> (T, P)) -> Result<(T, S)>
+    where
+        T: OpTensors<Backend = B>,
+        S: OpTensors<Backend = B>,
+        P: OpTensors<Backend = B>,
+    {
+        if kinds::<S>() != kinds::<P>() {
+            return Err(refused("the state of a layer is another list of tensors than that of all layers".into()));
+        }
         let mut carries = Vec::new();
         input.into_values(&mut carries);
         let constants = self.constants()?;
-        let record = |carries: Vec<AnyTensor<B>>, slices: Vec<AnyTensor<B>>, constants: Vec<Recorded>| {
+        let parameters = self.stacks.len();
+        let record = |carries: Vec<AnyTensor<B>>, mut slices: Vec<AnyTensor<B>>, constants: Vec<Recorded>| {
             let taken = T::from_values(&mut carries.into_iter()).ok_or_else(too_few)?;
+            let state = P::from_values(&mut slices.drain(parameters..)).ok_or_else(too_few)?;
             let block = self.block(0).clone();
             let device = constants.first().map(|constant| TpuDevice::from(constant.device()));
             let block = match device {
                 Some(device) => leaves::replace_with(constants, || block.fork(&device)),
                 None => block,
             };
+            let (output, state) = layer(&block.map(&mut SetParameters(slices.into_iter())), taken, state);
             let mut values = Vec::new();
-            layer(&block.map(&mut SetParameters(slices.into_iter())), taken).into_values(&mut values);
+            output.into_values(&mut values);
+            state.into_values(&mut values);
             Ok(values)
         };
-        let stacked = self.stacks.iter().map(Stack::tensor).collect::<Result<Vec<_>>>()?;
-        let call = Call { layers: self.layers, keep: &self.keep, carries, stacked, constants, layer: &record };
-        T::from_values(&mut B::run(call)?.into_iter()).ok_or_else(too_few)
+        let mut stacked = self.stacks.iter().map(Stack::tensor).collect::<Result<Vec<_>>>()?;
+        state.into_values(&mut stacked);
+        let states = stacked.len() - parameters;
+        let call = Call { layers: self.layers, keep: &self.keep, carries, stacked, states, constants, layer: &record };
+        let mut results = B::run(call)?.into_iter();
+        let output = T::from_values(&mut results).ok_or_else(too_few)?;
+        Ok((output, S::from_values(&mut results).ok_or_else(too_few)?))
     }
 
     /// Returns the blocks' tensors that are no parameters, stacked; none if all blocks have the same.

@@ -25,6 +25,20 @@ impl Program {
         narrow_copies(self, &parameters, &reaches, &mut pairs);
         parameters.iter().map(|parameter| pairs.result_of.get(parameter).copied()).collect()
     }
+
+    /// Returns the updates that each trip of a loop with this body makes to a carry, if it leaves the rest of it as it is:
+    /// else none.
+    pub(crate) fn updates_in_place(&self, carry: usize) -> Vec<NodeId> {
+        let (mut id, mut updates) = (self.outputs()[carry], Vec::new());
+        while self.graph().node(id).op == Op::DynamicUpdateSlice {
+            updates.push(id);
+            id = self.graph().node(id).operands[0];
+        }
+        match self.graph().node(id).op {
+            Op::Parameter { index, .. } if index as usize == carry => updates,
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Pairs 16-bit weights that have f32 masters: each result computed from an already paired result takes a remaining
@@ -119,12 +133,9 @@ fn updated_operands<'g>(graph: &'g Graph, node: &'g Node) -> &'g [NodeId] {
     }
 }
 
-/// Returns whether each trip of a loop writes a part of this carry, and leaves the rest of it as it is.
+/// Returns whether each trip of a loop writes parts of this carry, and leaves the rest of it as it is.
 fn writes_parts(body: &Program, carry: usize) -> bool {
-    let written = body.graph().node(body.outputs()[carry]);
-    let is_carry =
-        |&id: &NodeId| matches!(body.graph().node(id).op, Op::Parameter { index, .. } if index as usize == carry);
-    written.op == Op::DynamicUpdateSlice && written.operands.first().is_some_and(is_carry)
+    !body.updates_in_place(carry).is_empty()
 }
 
 #[cfg(test)]

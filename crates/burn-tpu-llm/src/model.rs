@@ -35,7 +35,7 @@ mod stack;
 mod view;
 
 pub use attention::Attention;
-pub use cache::Cache;
+pub use cache::{Cache, LoopedCache};
 pub use context::{Context, ContextForm};
 pub use decoder::{Decoder, Layer};
 pub use embedding::Embedding;

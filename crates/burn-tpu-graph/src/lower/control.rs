@@ -2,14 +2,19 @@
 
 use super::constant::scalar;
 use super::printer::{Block, Statement, Value, list, mlir_type};
-use super::{Lowering, Scope, function, region, slots};
+use super::{Layouts, Lowering, Scope, function, region, slots};
 use crate::op::{BinaryOp, Direction, Trips};
 use crate::{DType, Program, Result, TensorType};
 
 /// Writes a loop's body as a private function and returns its name. The function takes the parameters that the body
 /// reads, in node order.
-pub(super) fn body_function(body: &Program, scope: Scope, functions: &mut Vec<String>) -> Result<String> {
-    let written = Lowering::run(body, slots::Packing::new(body, 0), scope, functions)?;
+pub(super) fn body_function(
+    body: &Program,
+    scope: Scope,
+    layouts: Layouts,
+    functions: &mut Vec<String>,
+) -> Result<String> {
+    let written = Lowering::run(body, slots::Packing::new(body, 0), scope, layouts, functions)?;
     // Loops in the body have taken their names by now.
     let name = format!("@body{}", functions.len());
     functions.push(private_function(&name, body, written));

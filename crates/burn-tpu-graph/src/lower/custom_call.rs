@@ -2,7 +2,7 @@
 //! every device computes its parts of a call that has a partition.
 
 use super::printer::{Block, Statement, Value, array_of};
-use super::{Lowering, Scope, control, sharding, slots};
+use super::{Layouts, Lowering, Scope, control, in_place, sharding, slots};
 use crate::{CallForm, CustomCall, KernelCall, Label, Mesh, Partition, Program, Result, TensorType};
 
 impl Lowering<'_> {
@@ -45,8 +45,8 @@ impl Lowering<'_> {
     /// Writes the function that computes a program, unless there is one. Its ops have the label of the custom call.
     fn write(&mut self, name: &str, program: &Program, scope: Scope<'_>) -> Result<()> {
         if !control::has_function(self.functions, name) {
-            let written: (Block, Vec<Value>) =
-                Lowering::run(program, slots::Packing::new(program, 0), scope, self.functions)?;
+            let packing = slots::Packing::new(program, 0);
+            let written = Lowering::run(program, packing, scope, Layouts::default(), self.functions)?;
             self.functions.push(control::private_function(name, program, written));
         }
         Ok(())
@@ -87,14 +87,7 @@ fn by_every_device(
 
 fn kernel_call(kernel: &KernelCall, operands: Vec<Value>) -> Statement {
     let layouts = |types: &[TensorType]| {
-        let layout = |ty: &TensorType| {
-            let (order, rank) = (array_of((0..ty.rank()).rev()), ty.rank());
-            if rank == 0 {
-                "dense<> : tensor<0xindex>".into()
-            } else {
-                format!("dense<{order}> : tensor<{rank}xindex>")
-            }
-        };
+        let layout = |ty: &TensorType| in_place::attribute(&(0..ty.rank()).rev().collect::<Vec<_>>());
         array_of(types.iter().map(layout))
     };
     let config = kernel.backend_config.replace('\\', "\\5C").replace('"', "\\22");

@@ -14,6 +14,7 @@ mod custom_call;
 mod division;
 mod erf;
 mod exchanged;
+mod in_place;
 mod index;
 mod movement;
 mod partitioned;
@@ -27,6 +28,7 @@ pub(crate) mod threefry;
 
 use crate::op::{BinaryOp, MemorySpace, UnaryOp};
 use crate::{DType, Graph, GraphError, Label, Mesh, Node, NodeId, Op, Placement, Program, Result, TensorType};
+use in_place::Layouts;
 use printer::{Block, Statement, Value, list, mlir_type};
 use sha2::{Digest, Sha256};
 
@@ -101,8 +103,9 @@ impl Argument {
 /// What a program is lowered for. The default is any platform, and arguments that a call may donate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LowerOptions {
-    /// Whether kernels are lowered as calls, which libtpu alone compiles, instead of their plain forms. In a program of a
-    /// mesh of several devices, those without a [`Partition`](crate::Partition) never are.
+    /// Whether libtpu compiles. Kernels are lowered as calls then, instead of their plain forms; in a program of a mesh of
+    /// several devices, those without a [`Partition`](crate::Partition) never are. What a loop updates in place keeps the
+    /// layout of its argument.
     pub kernels: bool,
     /// Whether arguments stay the caller's: no result takes the memory of one.
     pub keeps_arguments: bool,
@@ -141,7 +144,8 @@ pub fn lower_with(program: &Program, options: LowerOptions) -> Result<Lowered> {
     let LowerOptions { kernels, llvm, host_memory, .. } = options;
     let scope = Scope { mesh, kernels, llvm, host_memory, label: None };
     let mut functions = Vec::new();
-    let (block, results) = Lowering::run(program, packing, scope, &mut functions)?;
+    let layouts = if kernels { Layouts::of(program, &arguments) } else { Layouts::default() };
+    let (block, results) = Lowering::run(program, packing, scope, layouts, &mut functions)?;
     let shardings = sharding::Shardings::of(program, &arguments);
     let takes = list(arguments.iter().enumerate().map(|argument| argument_text(argument, &shardings)));
     let result = |(i, value): (usize, &Value)| {
@@ -217,6 +221,7 @@ struct Lowering<'p> {
     scope: Scope<'p>,
     exchanged: exchanged::Exchanged,
     separate: separate::Separate,
+    layouts: Layouts,
     /// Where a program with a loop is placed, and for each node whether its dim 0 is that of a batch.
     batches: Option<(&'p Placement, Vec<bool>)>,
     /// The functions written so far: bodies of loops, draws of random bits, custom calls.
@@ -229,6 +234,7 @@ impl<'p> Lowering<'p> {
         program: &'p Program,
         packing: slots::Packing,
         scope: Scope<'p>,
+        layouts: Layouts,
         functions: &'p mut Vec<String>,
     ) -> Result<(Block, Vec<Value>)> {
         let graph = program.graph();
@@ -238,12 +244,14 @@ impl<'p> Lowering<'p> {
         let placement = program.placement().filter(|placement| has_loop && !placement.batch.is_empty());
         let batches = placement.map(|placement| (&**placement, placement.batches(program)));
         let (block, values) = (Block::function(), Vec::new());
-        let mut lowering = Self { graph, block, values, packing, scope, exchanged, separate, batches, functions };
+        let mut lowering =
+            Self { graph, block, values, packing, scope, exchanged, separate, layouts, batches, functions };
         let mut parameters_seen = 0;
         for (i, node) in graph.nodes().iter().enumerate() {
             let id = NodeId(i as u32);
             lowering.block.set_label(scope.label.unwrap_or_else(|| graph.label(id)));
             let value = lowering.node(id, node, &mut parameters_seen)?;
+            let value = lowering.layouts.kept(&mut lowering.block, id, value);
             lowering.values.push(value);
         }
         let results = lowering.operands(program.outputs())?;
@@ -286,7 +294,8 @@ impl<'p> Lowering<'p> {
             Op::For { trips, body } => {
                 let mut operands = self.operands(&node.operands)?;
                 self.split_batches(&node.operands, &mut operands);
-                let function = control::body_function(body, self.scope, self.functions)?;
+                let layouts = self.layouts.of_body(id);
+                let function = control::body_function(body, self.scope, layouts, self.functions)?;
                 let statement = control::counted_loop(&mut self.block, operands, *trips, body, &function);
                 let more = control::more_results(*trips);
                 let results: Vec<_> = node.result_types().chain(&more).collect();

@@ -8,7 +8,7 @@
 //!
 //! Gain: `docs/decisions/0002-random-numbers-from-slots.md`.
 
-use super::{Lowering, Scope, control, slots};
+use super::{Layouts, Lowering, Scope, control, slots};
 use crate::op::{BinaryOp, Direction};
 use crate::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, Result, TensorType};
 
@@ -28,7 +28,8 @@ pub(super) fn function(ty: &TensorType, functions: &mut Vec<String>) -> Result<O
     let name = control::sized_name("threefry", &ty.dims);
     if !control::has_function(functions, &name) {
         let draw = program(ty)?;
-        let written = Lowering::run(&draw, slots::Packing::new(&draw, 0), Scope::default(), functions)?;
+        let packing = slots::Packing::new(&draw, 0);
+        let written = Lowering::run(&draw, packing, Scope::default(), Layouts::default(), functions)?;
         functions.push(control::private_function(&name, &draw, written));
     }
     Ok(Some(name))

@@ -12,7 +12,7 @@ use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn_tpu::fit::search::end_with_parent;
 use burn_tpu::fit::{Fit, FitReport};
-use burn_tpu::{DeviceOptimizer, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, compile_step};
+use burn_tpu::{DeviceOptimizer, Keep, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, compile_step};
 use burn_tpu_llm::model::{Context, LanguageModel};
 use burn_tpu_llm::{Cache, Config, Decoder, Dispatch, LlmError, LoraConfig, Result};
 use search::SearchArgs;
@@ -63,8 +63,11 @@ pub struct Args {
     #[arg(long, conflicts_with = "decode")]
     state_on_host: bool,
     /// Record the layers of a training step one by one, not as a loop
-    #[arg(long, conflicts_with = "keep")]
+    #[arg(long, conflicts_with_all = ["keep", "decode"])]
     unrolled: bool,
+    /// Record the layers of a decode step as a loop, not one by one
+    #[arg(long, requires = "decode", conflicts_with = "search")]
+    looped: bool,
     /// Compile the same step from this file too, StableHLO text as JAX exports it, and print the ratios of the two
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
@@ -204,20 +207,45 @@ impl Args {
 
     /// Compiles a step that writes one token of each text.
     fn decoding<F: TpuFloat>(&self, config: &Config) -> Outcome<FitReport> {
-        let (batch, capacity) = (self.batch as usize, self.sequence as usize);
+        let texts = [self.batch as usize, self.sequence as usize];
+        let split = [self.mesh.axis("data"), self.mesh.axis("tensor"), None, None];
+        let decoder = |device: &TpuDevice| -> Result<Decoder<Tpu<F>>> {
+            Ok(self.few_bits(config.init(device)?).with_dispatch(self.experts))
+        };
+        if self.looped {
+            return self.writing(
+                |device| {
+                    let model = self.mesh.place(config, decoder(device)?.into_loop(Keep::Nothing)?)?;
+                    let cache = model.cache(texts[0], texts[1], device).shard(split);
+                    Ok((model, cache))
+                },
+                |model, tokens, cache| Ok(model.logits(model.extend(tokens, cache)?)),
+            );
+        }
+        self.writing(
+            |device| {
+                let model = self.mesh.place(config, decoder(device)?)?;
+                let cache = Cache::new(config, texts[0], texts[1], model.dtype(), device).shard(split);
+                Ok((model, cache))
+            },
+            |model, tokens, cache| Ok(model.logits(model.extend(tokens, cache))),
+        )
+    }
+
+    /// Compiles a step of what `build` makes, which gives the next token of each text.
+    fn writing<F: TpuFloat, M, C>(
+        &self,
+        build: impl FnOnce(&TpuDevice) -> Result<(M, C)>,
+        logits: impl Fn(&M, Tensor<Tpu<F>, 2, Int>, &mut C) -> Result<Tensor<Tpu<F>, 3>>,
+    ) -> Outcome<FitReport> {
         self.compile(
             1,
             |device| {
-                let model = self
-                    .mesh
-                    .place(config, self.few_bits(config.init::<Tpu<F>>(device)?).with_dispatch(self.experts))?;
-                let cache = Cache::new(config, batch, capacity, model.dtype(), device);
-                let cache = cache.shard([self.mesh.axis("data"), self.mesh.axis("tensor"), None, None]);
-                Ok((model, cache, Tensor::<Tpu<F>, 2, Int>::zeros([batch, 1], device)))
+                let (model, cache) = build(device)?;
+                Ok((model, cache, Tensor::zeros([self.batch as usize, 1], device)))
             },
             |(model, mut cache, tokens), _| {
-                let hidden = model.extend(tokens, &mut cache);
-                let next = model.logits(hidden).argmax(2).squeeze_dim(2);
+                let next = logits(&model, tokens, &mut cache)?.argmax(2).squeeze_dim(2);
                 Ok((model, cache, next))
             },
         )

@@ -1,6 +1,6 @@
 //! Attention with fewer heads of keys and values than of queries ([Ainslie et al.](https://arxiv.org/abs/2305.13245)).
 
-use super::cache::Cache;
+use super::cache::KeysAndValues;
 use super::kept::{ATTENTION, QKV};
 use super::norm::RmsNorm;
 use super::projection::Projection;
@@ -59,11 +59,11 @@ impl<B: Backend> Attention<B> {
 
     /// Maps `[batch, length, width]` to the same shape; with the cache of this layer, the keys are all that it can
     /// hold.
-    pub(crate) fn forward(
+    pub(super) fn forward(
         &self,
         x: Tensor<B, 3>,
         view: &View<B>,
-        cache: Option<(&mut Cache<B>, usize)>,
+        cache: Option<(&mut dyn KeysAndValues<B>, usize)>,
     ) -> Tensor<B, 3> {
         let query = normed(&self.q_norm, self.heads_of(self.q_proj.forward(x.clone())));
         let key = normed(&self.k_norm, self.heads_of(self.k_proj.forward(x.clone())));

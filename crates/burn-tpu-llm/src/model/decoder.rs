@@ -1,7 +1,7 @@
 //! The whole decoder and its layers.
 
 use super::attention::{Attention, capped};
-use super::cache::Cache;
+use super::cache::{Cache, KeysAndValues};
 use super::context::Context;
 use super::embedding::Embedding;
 use super::few_bits::Bits;
@@ -102,7 +102,7 @@ impl<B: Backend> Layer<B> {
         &self,
         x: Tensor<B, 3>,
         view: &View<B>,
-        cache: Option<(&mut Cache<B>, usize)>,
+        cache: Option<(&mut dyn KeysAndValues<B>, usize)>,
         sums: &mut Option<Tensor<B, 1>>,
     ) -> Tensor<B, 3> {
         let (x, pass) = (keep(INPUT, x), Pass { exchange: view.exchange.as_ref(), sums });
@@ -283,7 +283,7 @@ impl<B: Backend> Decoder<B> {
     ) -> Tensor<B, 3> {
         let first = self.config.layers - self.layers.len();
         for (index, layer) in self.layers.iter().enumerate() {
-            let cache = cache.as_deref_mut().map(|cache| (cache, index));
+            let cache = cache.as_deref_mut().map(|cache| (cache as &mut dyn KeysAndValues<B>, index));
             x = layer.forward(x, &views.of(first + index), cache, sums);
         }
         self.norm.forward(x)

@@ -2,16 +2,17 @@
 //!
 //! Owns: which layers are a trip of the loop. May not know: what the layers compute, and how a loop is recorded.
 
+use super::cache::{LoopedCache, TripCache};
 use super::context::Context;
 use super::decoder::{Decoder, Inputs, Layer, no_sums};
 use super::exchange::Exchange;
 use super::mixture::RouterReport;
-use super::view::{View, Views};
+use super::view::{Places, View, Views};
 use crate::error::Result;
 use burn::prelude::*;
 use burn_tpu::{Keep, Layers, LayersBackend, MeshBackend};
 
-/// A [`Decoder`] for training whose layers are a loop. A trip has as many layers as it takes until their windows
+/// A [`Decoder`] whose layers are a loop. A trip has as many layers as it takes until their windows
 /// repeat: one in most families, two in Gemma 2, six in Gemma 3.
 #[derive(Module, Debug)]
 pub struct LoopedDecoder<B: Backend> {
@@ -99,6 +100,47 @@ impl<B: LayersBackend + MeshBackend> LoopedDecoder<B> {
         let hidden = self.ends.run_layers(x, &mut views, None, &mut sums);
         let sums = sums.unwrap_or_else(|| no_sums(&device));
         Ok((self.ends.nats_of(hidden, inputs.targets.clone()), RouterReport::of(sums, self.config().layers)))
+    }
+
+    /// Returns an empty cache for `capacity` positions of `batch` texts.
+    pub fn cache(&self, batch: usize, capacity: usize, device: &B::Device) -> LoopedCache<B> {
+        let config = self.config();
+        let layers = [self.trips.len(), period(&config.windows), self.ends.layers.len()];
+        LoopedCache::new(layers, config, [batch, capacity], self.ends.dtype(), device)
+    }
+
+    /// Returns what [`Decoder::extend`] does, without a gradient. [`LoopedDecoder::logits`] of those that matter follow.
+    ///
+    /// # Errors
+    /// [`LlmError::Loop`](crate::LlmError::Loop) on a backend with autodiff, or if the layers cannot be recorded as a loop.
+    ///
+    /// # Panics
+    /// If the cache has no room for the tokens.
+    pub fn extend(&self, tokens: Tensor<B, 2, Int>, cache: &mut LoopedCache<B>) -> Result<Tensor<B, 3>> {
+        let (begin, capacity) = (cache.position(), cache.rest.capacity());
+        let next = begin + tokens.dims()[1];
+        assert!(next <= capacity, "position {next} in a cache of {capacity}");
+        let queries = Tensor::arange(begin as i64..next as i64, &tokens.device());
+        let places = Places { queries, keys: capacity, starts: cache.rest.starts(), context: None };
+        let mut views = Views::new(self.config(), places);
+        let of_trip = self.views_of_trip(&mut views);
+        let x = self.ends.embed(tokens);
+        let (x, trips) = self.trips.forward_with_state(x, cache.trips.clone(), |layers, mut x, cached| {
+            let mut cached = TripCache { layers: cached, position: begin };
+            for (index, (layer, view)) in layers.iter().zip(&of_trip).enumerate() {
+                x = layer.forward(x, view, Some((&mut cached, index)), &mut None);
+            }
+            (x, cached.layers)
+        })?;
+        cache.trips = trips;
+        let hidden = self.ends.run_layers(x, &mut views, Some(&mut cache.rest), &mut None);
+        cache.set_position(next);
+        Ok(hidden)
+    }
+
+    /// Returns what [`Decoder::logits`] does.
+    pub fn logits(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.ends.logits(hidden)
     }
 
     fn nats_of(&self, inputs: &Inputs<'_, B>) -> Result<Tensor<B, 2>> {

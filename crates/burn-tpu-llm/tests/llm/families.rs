@@ -2,7 +2,7 @@
 
 use burn::prelude::*;
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::Tpu;
+use burn_tpu::{Keep, Tpu, TpuDevice};
 use burn_tpu_llm::{Cache, Config, Source, save_weights};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::Value;
@@ -152,6 +152,24 @@ fn the_tpu_backend_computes_the_same() {
     // Those that have the most parts between them.
     for name in ["llama-biases", "qwen2-moe", "gemma3"] {
         reference(name).check::<Tpu<f32>>(name, &device);
+    }
+}
+
+/// The layers as a loop, with a cache: a family whose trips are a layer each, and one with more layers than whole trips.
+#[test]
+fn a_loop_over_the_layers_continues_texts() {
+    let device = TpuDevice::ndarray();
+    for name in ["llama-biases", "gemma2", "gemma3"] {
+        let reference = reference(name);
+        let model = Source::open(reference.folder.path()).unwrap().load::<Tpu<f32>>(&device).unwrap();
+        let model = model.into_loop(Keep::Nothing).unwrap();
+        let mut cache = model.cache(1, 20, &device);
+        let mut pieces = Vec::new();
+        for piece in [0..6, 6..7, 7..8, 8..reference.tokens.len()] {
+            let hidden = model.extend(reference.tokens(piece, &device), &mut cache).unwrap();
+            pieces.push(model.logits(hidden));
+        }
+        reference.assert_close(name, Tensor::cat(pieces, 1));
     }
 }
 

@@ -50,6 +50,9 @@ pub struct LayerResults {
     /// The gradients of the carries and of the slices that it takes, in this order, where they have one. Empty for a
     /// layer without a gradient.
     pub gradients: Vec<Option<Tensor>>,
+    /// The new values of slices, of their types, which [`LayerLoop::replace`] writes to the stacks. May be shorter than the
+    /// slices.
+    pub parts: Vec<Option<Tensor>>,
 }
 
 /// A layer that was recorded, and its place in the device's random numbers.
@@ -65,6 +68,8 @@ pub struct LayerLoop {
     results: Vec<LayerValue>,
     /// The gradients of carries and slices. A carry that is float has one, if any has.
     gradients: Vec<Option<LayerValue>>,
+    /// The new values of slices.
+    parts: Vec<Option<LayerValue>>,
     kept: BTreeSet<NodeId>,
     /// What of the kept values, and of the carries, is in the host's memory.
     on_host: BTreeSet<LayerValue>,
@@ -151,24 +156,28 @@ impl LayerLoop {
         let of_layer = |mut tensors: Vec<Tensor>| {
             let gradients = tensors.split_off(carries.len() + slices.len());
             let slices = tensors.split_off(carries.len());
-            let LayerResults { mut carries, gradients } = record(LayerInputs { carries: tensors, slices, gradients });
-            let (given, has) = (carries.len(), gradients.iter().map(Option::is_some).collect::<Vec<_>>());
-            carries.extend(gradients.into_iter().flatten());
-            ((given, has), carries)
+            let given = record(LayerInputs { carries: tensors, slices, gradients });
+            let counts = (given.carries.len(), has(&given.gradients), has(&given.parts));
+            let more = given.gradients.into_iter().chain(given.parts).flatten();
+            (counts, given.carries.into_iter().chain(more).collect())
         };
         let purpose = Purpose::Part(arguments.len());
-        let ((given, has), recording) = Stream::record_function(device, &arguments, of_layer, purpose)?;
+        let ((given, with_gradient, replaced), recording) =
+            Stream::record_function(device, &arguments, of_layer, purpose)?;
         let types: Vec<&TensorType> = recording.results.iter().map(|(ty, _)| ty).collect();
         if types[..given] != carries.iter().collect::<Vec<_>>() {
             return Err(refused(&format!("a layer takes {} and gives {}", list(&carries), list(&types[..given]))));
         }
         let mut values = recording.results.iter().map(|(_, source)| LayerValue::of(source));
         let results = values.by_ref().take(given).collect::<Result<Vec<_>>>()?;
-        let gradients = has.iter().map(|&has| if has { values.next().transpose() } else { Ok(None) });
-        let gradients = gradients.collect::<Result<Vec<_>>>()?;
-        let trained = carries.iter().chain(&slices).zip(&has).filter(|(_, has)| **has).map(|(ty, _)| ty);
-        if let Some((of, gradient)) = trained.zip(&types[given..]).find(|(of, gradient)| of != *gradient) {
-            return Err(refused(&format!("the gradient of {of} is {gradient}")));
+        let mut next = |has: &bool| if *has { values.next().transpose() } else { Ok(None) };
+        let gradients = with_gradient.iter().map(&mut next).collect::<Result<Vec<_>>>()?;
+        let parts = replaced.iter().map(&mut next).collect::<Result<Vec<_>>>()?;
+        let trained = chosen(carries.iter().chain(&slices), &with_gradient).map(|ty| (ty, "gradient"));
+        let changed = chosen(slices.iter(), &replaced).map(|ty| (ty, "new value"));
+        let found = trained.chain(changed).zip(&types[given..]);
+        if let Some(((of, what), ty)) = found.into_iter().find(|((of, _), ty)| of != *ty) {
+            return Err(refused(&format!("the {what} of {of} is {ty}")));
         }
         let graph = recording.recording.to_graph(recording.recording.len());
         let mut layer = Self {
@@ -180,6 +189,7 @@ impl LayerLoop {
             slices,
             results,
             gradients,
+            parts,
             kept: BTreeSet::new(),
             on_host: BTreeSet::new(),
             start,
@@ -204,14 +214,27 @@ impl LayerLoop {
         self.results[carry] == LayerValue::Argument(carry)
     }
 
+    /// Returns the carries that a layer changes, and what it gives for them.
+    fn changed(&self) -> (Vec<usize>, Vec<Option<LayerValue>>) {
+        let carries = (0..self.carries.len()).filter(|&carry| !self.is_unchanged(carry));
+        carries.map(|carry| (carry, Some(self.results[carry]))).unzip()
+    }
+
     /// Returns the forward loop: it carries what a layer changes, and stacks what the gradient reads.
     fn forward_plan(&self) -> Plan {
-        let carries: Vec<usize> = (0..self.carries.len()).filter(|&carry| !self.is_unchanged(carry)).collect();
-        let gives = carries.iter().map(|&carry| Some(self.results[carry])).collect();
+        let (carries, gives) = self.changed();
         let (taken, kept) = self.read_by_gradient();
         let taken = taken.into_iter().map(LayerValue::Argument);
         let stacked = taken.chain(kept.into_iter().map(LayerValue::Node)).collect();
         Plan { pass: Pass::Forward, carries, gives, stacked, replaced: Vec::new() }
+    }
+
+    /// Returns the loop that carries what a layer changes, and replaces stacks.
+    fn update_plan(&self) -> Plan {
+        let (carries, gives) = self.changed();
+        let parts = self.parts.iter().enumerate();
+        let (replaced, stacked) = parts.filter_map(|(slice, part)| Some((slice, (*part)?))).unzip();
+        Plan { pass: Pass::Update, carries, gives, stacked, replaced }
     }
 
     /// Returns the backward loop: it carries the gradients of the carries, and stacks those of the slices.
@@ -275,27 +298,34 @@ impl LayerLoop {
         Ok(found)
     }
 
-    /// Replaces the stacked operands for whose parts the layer gives a gradient, part by part: the gradient is the new
-    /// part. Those at the places `on_host` are in the host's memory, and one layer's part at a time in the device's.
-    /// Returns all stacked operands. The carries are what every layer reads.
+    /// Runs the layers without a gradient, and replaces the stacked operands for whose parts the layer gives new values,
+    /// part by part. Those at the places `on_host` are in the host's memory, and one layer's part at a time in the device's.
+    /// Returns the last layer's carries, and all stacked operands.
     ///
     /// # Errors
     /// Only a bug gives one.
     ///
     /// # Panics
     /// If an operand is on another device.
-    pub fn replace(&mut self, carries: &[Tensor], mut stacked: Vec<Tensor>, on_host: &[usize]) -> Result<Vec<Tensor>> {
+    pub fn replace(
+        &mut self,
+        mut carries: Vec<Tensor>,
+        mut stacked: Vec<Tensor>,
+        on_host: &[usize],
+    ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
         self.on_host = on_host.iter().map(|&slice| self.slice(slice)).collect();
-        let (replaced, values): (Vec<usize>, Vec<LayerValue>) = self.trained().unzip();
-        let (carried, gives) = Default::default();
-        let plan = Plan { pass: Pass::Update, carries: carried, gives, stacked: values, replaced };
-        let given: Vec<&Tensor> = plan.replaced.iter().map(|&slice| &stacked[slice]).collect();
-        let results =
-            self.run("layers_replace", &plan, &given, |invariant| self.forward_operand(invariant, carries, &stacked))?;
+        let plan = self.update_plan();
+        let given = plan.carries.iter().map(|&carry| &carries[carry]);
+        let given: Vec<&Tensor> = given.chain(plan.replaced.iter().map(|&slice| &stacked[slice])).collect();
+        let operand = |invariant| self.forward_operand(invariant, &carries, &stacked);
+        let mut results = self.run("layers_replace", &plan, &given, operand)?.into_iter();
+        for (carry, result) in plan.carries.into_iter().zip(results.by_ref()) {
+            carries[carry] = result;
+        }
         for (slice, result) in plan.replaced.into_iter().zip(results) {
             stacked[slice] = result;
         }
-        Ok(stacked)
+        Ok((carries, stacked))
     }
 
     /// Returns a slice as an argument of the layer.
@@ -487,6 +517,16 @@ fn slice_of(stack: &Tensor, layers: usize) -> Result<TensorType> {
         [of, dims @ ..] if *of == layers => Ok(TensorType::new(stack.element(), dims)),
         _ => Err(refused(&format!("an operand of {layers} layers is {}", stack.ty()))),
     }
+}
+
+/// Returns which ones there are.
+fn has(tensors: &[Option<Tensor>]) -> Vec<bool> {
+    tensors.iter().map(Option::is_some).collect()
+}
+
+/// Returns the types that are chosen.
+fn chosen<'t>(types: impl Iterator<Item = &'t TensorType>, has: &[bool]) -> impl Iterator<Item = &'t TensorType> {
+    types.zip(has).filter(|(_, has)| **has).map(|(ty, _)| ty)
 }
 
 fn list(types: &[impl ToString]) -> String {

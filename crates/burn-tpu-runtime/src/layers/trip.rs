@@ -77,6 +77,8 @@ pub(super) struct Trip<'l> {
     invariants: BTreeMap<Invariant, NodeId>,
     /// The number of the trip's layer, `i32[]`.
     index: NodeId,
+    /// The stacks at these places, with what the trip has written to its part.
+    written: BTreeMap<usize, NodeId>,
 }
 
 impl<'l> Trip<'l> {
@@ -85,8 +87,9 @@ impl<'l> Trip<'l> {
         let wanted = plan.gives.iter().copied().flatten().chain(plan.stacked.iter().copied());
         let needed = layer.needed(wanted.clone(), plan.stops(layer));
         let arguments = layer.arguments(&needed);
-        let (carries, invariants) = Default::default();
-        let mut trip = Self { layer, plan, new: Rebuild::new(&layer.graph), carries, invariants, index: NodeId(0) };
+        let (carries, invariants, written) = Default::default();
+        let new = Rebuild::new(&layer.graph);
+        let mut trip = Self { layer, plan, new, carries, invariants, index: NodeId(0), written };
         let mut sources = BTreeMap::new();
         for id in layer.graph.ids().filter(|id| needed[id.index()]) {
             if let Some(source) = trip.source(id, &arguments)? {
@@ -102,15 +105,15 @@ impl<'l> Trip<'l> {
         let found: BTreeSet<Invariant> =
             sources.values().chain(&given).flat_map(|source| source.invariants()).collect();
         trip.add_parameters(found)?;
+        let updates = trip.updates(&sources);
         for id in layer.graph.ids().filter(|id| needed[id.index()]) {
             trip.new.label(id);
-            match sources.get(&id) {
-                Some(&source) => {
-                    let node = trip.read(source)?;
-                    trip.new.renamed.set(id, node);
-                }
-                None => drop(trip.new.copy(id)?),
-            }
+            let node = match (sources.get(&id), updates.get(&id)) {
+                (Some(&source), _) => trip.read(source)?,
+                (None, Some(&place)) => trip.update(id, place)?,
+                (None, None) => trip.new.copy(id)?,
+            };
+            trip.new.renamed.set(id, node);
         }
         trip.finish()
     }
@@ -252,6 +255,43 @@ impl<'l> Trip<'l> {
         self.new.graph.dynamic_update_slice(stack, part, &starts)
     }
 
+    /// Returns the updates of slices that make the new values of a part, each with the place of its stack: as where a cache's
+    /// row is written. They are done to the stack, since XLA would copy the part twice.
+    fn updates(&self, sources: &BTreeMap<NodeId, Source>) -> BTreeMap<NodeId, usize> {
+        let Self { layer, plan, .. } = *self;
+        let mut found = BTreeMap::new();
+        for (place, (&slice, &value)) in plan.replaced.iter().zip(&plan.stacked).enumerate() {
+            let LayerValue::Node(mut id) = value else { continue };
+            let mut updates = Vec::new();
+            while let Op::DynamicUpdateSlice = layer.graph.node(id).op {
+                updates.push((id, place));
+                id = layer.graph.node(id).operands[0];
+            }
+            let is_part = matches!(sources.get(&id), Some(Source::Replaced(of)) if *of == place);
+            if is_part && !layer.on_host.contains(&layer.slice(slice)) {
+                found.extend(updates);
+            }
+        }
+        found
+    }
+
+    /// Does an update of the layer's part to the stack at a place, and returns the part.
+    fn update(&mut self, id: NodeId, place: usize) -> Result<NodeId> {
+        let operands = self.layer.graph.node(id).operands.clone();
+        let [_, value, starts @ ..] = &operands[..] else { return Err(unknown(place)) };
+        let value = self.new.renamed.id(*value)?;
+        let sizes: Vec<usize> = std::iter::once(1).chain(self.new.graph.dims(value)).collect();
+        let value = self.new.graph.reshape(value, &sizes)?;
+        let mut places = vec![self.index];
+        for &start in starts {
+            places.push(self.new.renamed.id(start)?);
+        }
+        let stack = self.written.get(&place).copied().unwrap_or(self.carries[self.plan.carries.len() + place]);
+        let stack = self.new.graph.dynamic_update_slice(stack, value, &places)?;
+        self.written.insert(place, stack);
+        self.part(stack)
+    }
+
     /// Returns where the layer's part of a stack begins.
     fn starts(&mut self, stack: NodeId) -> Result<Vec<NodeId>> {
         let zero = self.new.graph.scalar(COUNTER, 0i64)?;
@@ -302,6 +342,10 @@ impl<'l> Trip<'l> {
             });
         }
         for (place, &value) in plan.stacked.iter().enumerate() {
+            if let Some(&stack) = self.written.get(&place) {
+                outputs.push(stack);
+                continue;
+            }
             let part = self.value(value)?;
             let stack = match plan.pass {
                 Pass::Forward => Some(value),

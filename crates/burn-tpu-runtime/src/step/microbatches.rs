@@ -110,7 +110,7 @@ impl<D: Clone + Debug, R: Clone + Debug> Microbatches<D, R> {
             let mut next: Vec<Tensor> = self.untrained(&computed.parameters).collect();
             next.extend(form.added(sums, computed.gradients, self.results.tensors(&computed.result)));
             template = Some(computed.result);
-            LayerResults { carries: next, gradients: Vec::new() }
+            LayerResults { carries: next, ..LayerResults::default() }
         })?;
         let (mut last, _) = recorded.forward(carries, stacked)?;
         let template = template.ok_or_else(|| TpuError::Bug("a part of a batch gave no result".to_owned()))?;

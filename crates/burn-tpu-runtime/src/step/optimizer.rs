@@ -295,7 +295,7 @@ impl DeviceOptimizer {
             _ => (*tensor).clone(),
         };
         let stacked: Vec<Tensor> = tensors.iter().map(in_parts).collect();
-        let (carries, on_host) = ([numbers.rate.clone()], (2..stacked.len()).collect::<Vec<_>>());
+        let (carries, on_host) = (vec![numbers.rate.clone()], (2..stacked.len()).collect::<Vec<_>>());
         let recorded = LayerLoop::record(dims[0], &carries, &stacked, &Keep::Nothing, |inputs| {
             let LayerInputs { carries, mut slices, .. } = inputs;
             let state = slices.split_off(2);
@@ -304,10 +304,11 @@ impl DeviceOptimizer {
                 .zip(slices.pop())
                 .map(|(parameter, gradient)| self.update_on_device(parameter, gradient, state, of_part, numbers));
             let updated = updated.into_iter().flat_map(|(parameter, state)| std::iter::once(parameter).chain(state));
-            LayerResults { carries, gradients: [None, None].into_iter().chain(updated.map(Some)).collect() }
+            let parts = std::iter::once(None).chain(updated.map(Some)).collect();
+            LayerResults { carries, parts, ..LayerResults::default() }
         });
-        match recorded.and_then(|mut layer| layer.replace(&carries, stacked, &on_host)) {
-            Ok(stacked) => {
+        match recorded.and_then(|mut layer| layer.replace(carries, stacked, &on_host)) {
+            Ok((_, stacked)) => {
                 let mut updated = stacked.into_iter().zip(tensors).skip(1).map(|(new, old)| reshape(new, old.dims()));
                 Some((updated.next()?, updated.map(|tensor| move_to(tensor, MemorySpace::PinnedHost)).collect()))
             }

@@ -223,6 +223,45 @@ fn layers_are_trained_as_blocks_are() {
     assert_eq!(numbers(Layers::new(trained.clone().into_blocks()).unwrap()), numbers(trained));
 }
 
+/// Each layer sees its own state as the call before left it: a cache, of which each call writes a row, and flags.
+#[test]
+fn state_is_that_of_each_layer() {
+    let (tpu, device) = device(9);
+    let trained = model(3, 0.0, &device);
+    let (model, device) = (trained.valid(), Device::from(tpu));
+    let blocks = model.clone().into_blocks();
+    let step = |block: &Block, x: Tensor<3>, rows: Tensor<2>, call: usize| {
+        let new = x.clone().mean_dim(0).mean_dim(1).reshape([1, WIDTH]) + rows.clone().slice([0..1]);
+        let rows = rows.slice_assign([call..call + 1], new);
+        let bias = (rows.clone().sum().reshape([1, 1, 1]) * 0.01).expand([1, 5, 5]);
+        (block.forward(x, bias), rows)
+    };
+    let mut rows = vec![Tensor::<2>::zeros([4, WIDTH], &device); 3];
+    let flags = Tensor::<2, Bool>::from_data([[true], [false], [true]], &device);
+    let mut state = (Tensor::<3>::zeros([3, 4, WIDTH], &device), flags);
+    for (call, scale) in [0.5, 1.0, -0.5].into_iter().enumerate() {
+        let input = inputs(&device).0 * scale;
+        let mut expected = input.clone();
+        for (block, rows) in blocks.iter().zip(&mut rows) {
+            (expected, *rows) = step(block, expected, rows.clone(), call);
+        }
+        let looped = model.forward_with_state(input, state, |block, x, (rows, flag): (_, Tensor<1, Bool>)| {
+            let (x, rows) = step(block, x, rows, call);
+            (x, (rows, flag.bool_not()))
+        });
+        let (found, next) = looped.unwrap();
+        state = next;
+        let tolerance = Tolerance::<f32>::absolute(1e-5);
+        found.into_data().assert_approx_eq(&expected.into_data(), tolerance);
+        state.0.to_data().assert_approx_eq(&Tensor::stack::<3>(rows.clone(), 0).into_data(), tolerance);
+    }
+    state.1.into_data().assert_eq(&TensorData::from([[false], [true], [false]]), false);
+    let device = device.autodiff();
+    let rows = Tensor::<3>::zeros([3, 4, WIDTH], &device);
+    let given = trained.forward_with_state(inputs(&device).0, rows, |_, x, rows: Tensor<2>| (x, rows));
+    assert!(given.unwrap_err().to_string().contains("state has no gradient"));
+}
+
 /// In validation nothing is dropped and nothing tracked, also in a function that is compiled once. Training goes on
 /// after it.
 #[test]

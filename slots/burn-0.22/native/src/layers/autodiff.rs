@@ -5,6 +5,7 @@
 //! a node after that. What the backward pass of one finds is in a table that all of them share: a result's gradient is
 //! put there, the loop takes those and puts its operands' gradients there, and each operand's node hands its own on.
 
+use super::refused;
 use super::run::{Call, Sees, foreign};
 use crate::custom_op::autodiff::{Tracked, float, node, operand, untracked};
 use crate::{Result, TpuError};
@@ -42,6 +43,9 @@ pub(super) fn run<C: CheckpointStrategy>(mut call: Call<'_>) -> Result<Vec<Dispa
 where
     DispatchTensor: DispatchKindConversion<Autodiff<Tpu, C>>,
 {
+    if !call.states.is_empty() {
+        return Err(refused("state has no gradient: run the layers of the model's `valid()`".into()));
+    }
     let (carries, stacked) = (std::mem::take(&mut call.carries), std::mem::take(&mut call.stacked));
     let (count, parameters) = (carries.len(), stacked.len());
     let (mut values, mut operands) = (Vec::new(), Vec::new());
@@ -119,7 +123,7 @@ where
         // Else the caller says what is wrong.
         let differentiates = self.trained.contains(&true) && is_a_loop(&carries);
         let gradients = if differentiates { of_layer::<C>(floats, self.operands, gradients) } else { Vec::new() };
-        Some(LayerResults { carries, gradients })
+        Some(LayerResults { carries, gradients, ..LayerResults::default() })
     }
 }
 

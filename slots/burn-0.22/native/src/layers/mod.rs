@@ -153,26 +153,75 @@ impl<M: Module> Layers<M> {
         if !self.stacks.iter().all(Stack::is_ours) {
             return Ok(self.forward_each(input, layer));
         }
+        self.run::<T, [T; 0], [T; 0]>(input, [], |block, x, state| (layer(block, x), state)).map(|(output, _)| output)
+    }
+
+    /// Runs the layers as [`Layers::forward`] does, with tensors that each layer has of its own and changes, such as a
+    /// cache of keys and values. `state` is `[layers, ..]`; `layer` takes a layer's part of it, without that dim, and gives
+    /// the new one. Returns what the last layer gives, and the new state of all layers.
+    ///
+    /// A part of the state that is written by `slice_assign` is written in place: a token costs its row of a cache.
+    ///
+    /// # Errors
+    /// Those of [`Layers::forward`]. [`TpuError::Layers`] if the state is not `[layers, ..]`, if a layer gives another type
+    /// than it takes, on another device than a [`TpuDevice`](crate::TpuDevice), or on a device with autodiff: state has no
+    /// gradient.
+    ///
+    /// # Panics
+    /// If `layer` does.
+    pub fn forward_with_state<T: OpTensors, S: OpTensors, P: OpTensors>(
+        &self,
+        input: T,
+        state: S,
+        layer: impl Fn(&M, T, P) -> (T, P),
+    ) -> Result<(T, S)> {
+        self.run(input, state, layer)
+    }
+
+    fn run<T: OpTensors, S: OpTensors, P: OpTensors>(
+        &self,
+        input: T,
+        state: S,
+        layer: impl Fn(&M, T, P) -> (T, P),
+    ) -> Result<(T, S)> {
         let mut carries = Vec::new();
         input.into_tensors(&mut carries);
         let constants = self.constants()?;
-        let record = |carries: Vec<DispatchTensor>, slices: Vec<DispatchTensor>, constants: Vec<Value>| {
+        let parameters = self.stacks.len();
+        let record = |carries: Vec<DispatchTensor>, mut slices: Vec<DispatchTensor>, constants: Vec<Value>| {
             let taken = T::from_tensors(&mut carries.into_iter()).ok_or_else(too_few)?;
+            let state = P::from_tensors(&mut slices.drain(parameters..)).ok_or_else(too_few)?;
             let block = self.block(0).clone();
             let device = constants.first().map(|constant| crate::tensors::device(constant.device()));
             let block = match device {
                 Some(device) => leaves::replace_with(constants, || block.fork(&device)),
                 None => block,
             };
+            let (output, state) = layer(&block.map(&mut SetParameters(slices.into_iter())), taken, state);
             let mut given = Vec::new();
-            layer(&block.map(&mut SetParameters(slices.into_iter())), taken).into_tensors(&mut given);
+            output.into_tensors(&mut given);
+            state.into_tensors(&mut given);
             Ok(given)
         };
-        let stacked = self.stacks.iter().map(Stack::tensor).collect();
-        let kinds = kinds::<T>();
-        let call =
-            Call { layers: self.layers, keep: &self.keep, kinds: &kinds, carries, stacked, constants, layer: &record };
-        T::from_tensors(&mut call.run()?.into_iter()).ok_or_else(too_few)
+        let mut stacked: Vec<DispatchTensor> = self.stacks.iter().map(Stack::tensor).collect();
+        state.into_tensors(&mut stacked);
+        let (of_carries, states, of_part) = (kinds::<T>(), kinds::<S>(), kinds::<P>());
+        if states != of_part {
+            return Err(refused("the state of a layer is another list of tensors than that of all layers".into()));
+        }
+        let call = Call {
+            layers: self.layers,
+            keep: &self.keep,
+            kinds: &of_carries,
+            carries,
+            stacked,
+            states: &states,
+            constants,
+            layer: &record,
+        };
+        let mut results = call.run()?.into_iter();
+        let output = T::from_tensors(&mut results).ok_or_else(too_few)?;
+        Ok((output, S::from_tensors(&mut results).ok_or_else(too_few)?))
     }
 
     /// Returns the blocks' tensors that are no parameters, stacked; none if all blocks have the same.

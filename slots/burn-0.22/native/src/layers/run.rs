@@ -10,7 +10,8 @@ use burn_tpu_runtime::Tensor as Value;
 use burn_tpu_runtime::custom_op::Kind;
 use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
 
-/// What a block records: from what the block before gives, the block's parameters and its other tensors to what it gives.
+/// What a block records: from what the block before gives, its parameters and its state, and its other tensors, to what it
+/// gives and its new state.
 type Block<'c> = dyn Fn(Vec<DispatchTensor>, Vec<DispatchTensor>, Vec<Value>) -> Result<Vec<DispatchTensor>> + 'c;
 
 /// A call of layers.
@@ -20,8 +21,10 @@ pub(super) struct Call<'c> {
     /// What each carry is.
     pub(super) kinds: &'c [Kind],
     pub(super) carries: Vec<DispatchTensor>,
-    /// The parameters, `[layers, ..]`.
+    /// The parameters and the state, `[layers, ..]`.
     pub(super) stacked: Vec<DispatchTensor>,
+    /// What each tensor of the state is, the last ones of `stacked`.
+    pub(super) states: &'c [Kind],
     /// The other tensors, `[layers, ..]`.
     pub(super) constants: Vec<Value>,
     pub(super) layer: &'c Block<'c>,
@@ -42,7 +45,8 @@ pub(super) trait Sees {
 }
 
 impl Call<'_> {
-    /// Runs the layers. Results have autodiff if a carry or a parameter has.
+    /// Runs the layers. Returns what the last one gives, and the new state of all, `[layers, ..]`. Results have autodiff if a
+    /// carry or a parameter has.
     pub(super) fn run(self) -> Result<Vec<DispatchTensor>> {
         let operands = self.carries.iter().chain(&self.stacked);
         let context = operands.fold(DispatchAutodiffContext::Disabled, |all, one| all.merge(one.autodiff));
@@ -63,31 +67,37 @@ impl Call<'_> {
         };
         let carries = values(std::mem::take(&mut self.carries))?;
         let mut stacked = values(std::mem::take(&mut self.stacked))?;
-        let parameters = stacked.len();
+        let slices = stacked.len();
+        let parameters = slices - self.states.len();
         stacked.append(&mut self.constants);
-        let (results, _) = self.record(&carries, &stacked, parameters, Plain)?.forward(carries, stacked)?;
-        Ok(results.into_iter().zip(self.kinds).map(|(result, &kind)| plain(result, kind)).collect())
+        let sees = Plain { carries: carries.len(), parameters };
+        let (mut results, stacked) = self.record(&carries, &stacked, slices, sees)?.replace(carries, stacked, &[])?;
+        results.extend(stacked.into_iter().take(slices).skip(parameters));
+        let kinds = self.kinds.iter().chain(self.states);
+        Ok(results.into_iter().zip(kinds).map(|(result, &kind)| plain(result, kind)).collect())
     }
 
-    /// Records a layer. The first `parameters` of `stacked` are parameters.
+    /// Records a layer. The first `count` of `stacked` are its parameters and its state.
     pub(super) fn record(
         &self,
         carries: &[Value],
         stacked: &[Value],
-        parameters: usize,
+        count: usize,
         mut sees: impl Sees,
     ) -> Result<LayerLoop> {
         let types: Vec<_> = carries.iter().map(|carry| carry.ty().clone()).collect();
         let mut error = None;
         let recorded = LayerLoop::record(self.layers, carries, stacked, self.keep, |inputs| {
             let LayerInputs { carries, mut slices, gradients } = inputs;
-            let constants = slices.split_off(parameters);
+            let constants = slices.split_off(count);
+            let states = slices.split_off(count - self.states.len());
             let carries = carries.into_iter().zip(self.kinds).map(|(carry, &kind)| sees.operand(carry, kind)).collect();
             let parameter = |slice: Value| {
                 let kind = if slice.element().is_float() { Kind::Float } else { Kind::Int };
                 sees.operand(slice, kind)
             };
-            let slices = slices.into_iter().map(parameter).collect();
+            let mut slices: Vec<_> = slices.into_iter().map(parameter).collect();
+            slices.extend(states.into_iter().zip(self.states).map(|(state, &kind)| sees.operand(state, kind)));
             let is_a_loop = |given: &[Value]| given.iter().map(Value::ty).eq(&types);
             let given = (self.layer)(carries, slices, constants);
             given.and_then(|given| sees.results(given, is_a_loop, gradients).ok_or_else(foreign)).unwrap_or_else(
@@ -102,7 +112,11 @@ impl Call<'_> {
 }
 
 /// The layer's tensors have no autodiff.
-struct Plain;
+struct Plain {
+    /// The numbers of carries, and of parameters.
+    carries: usize,
+    parameters: usize,
+}
 
 impl Sees for Plain {
     fn operand(&mut self, value: Value, kind: Kind) -> DispatchTensor {
@@ -110,8 +124,10 @@ impl Sees for Plain {
     }
 
     fn results(self, given: Vec<DispatchTensor>, _: impl Fn(&[Value]) -> bool, _: Vec<Value>) -> Option<LayerResults> {
-        let carries = given.into_iter().map(value).collect::<Option<_>>()?;
-        Some(LayerResults { carries, gradients: Vec::new() })
+        let mut carries = given.into_iter().map(value).collect::<Option<Vec<_>>>()?;
+        let states = carries.split_off(carries.len().min(self.carries));
+        let parts = (0..self.parameters).map(|_| None).chain(states.into_iter().map(Some)).collect();
+        Some(LayerResults { carries, parts, ..LayerResults::default() })
     }
 }
 
