@@ -1,17 +1,18 @@
 //! A model whose blocks are a loop trains as one whose blocks are a `Vec`: with dropout, on one device and on a mesh, and
-//! from a checkpoint of the other form.
+//! from a checkpoint of the other form. State of the blocks stays split.
 
 use crate::common;
 use crate::looped::LoopedGpt;
 use crate::training::devices;
 
 use burn::backend::Autodiff;
-use burn::module::{AutodiffModule, Module};
-use burn::tensor::Tensor;
+use burn::module::{AutodiffModule, Module, Param};
+use burn::nn::LinearConfig;
 use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, Tolerance};
 use burn_tpu::{
     CompiledStep, DeviceAdamW, Fsdp, Keep, Layers, LayersBackend, Mesh, Patterns, PlacementRule, Replicate, Tpu,
-    TpuDevice, compile_step, place,
+    TpuDevice, compile_step, place, shard,
 };
 use burn_tpu_train::{Checkpoint, Checkpointer};
 use burn_tpu_workspace::models::{Block, Gpt, GptConfig, Supervised, Tokens, tensor_parallel_weights};
@@ -150,4 +151,41 @@ fn a_loop_has_the_losses_of_a_vec_and_goes_on_from_its_checkpoint() {
     let rule = split.otherwise(Fsdp { axis: "fsdp", min_bytes: 0 });
     let found = Place { device: mesh, rule: &rule }.check("mesh");
     same("mesh and one device", &found, &expected);
+}
+
+/// A cache that is split over the batch stays split, and has the values of one device.
+#[test]
+fn the_state_of_layers_stays_where_it_is() {
+    let Some((one, [mesh])) = devices(4, [Mesh::new().axis("data", 8)]) else { return };
+    let _alone = common::alone();
+    let sharding = |cache: &Tensor<I, 4>| {
+        let value: burn_tpu_runtime::Tensor = cache.clone().into_primitive().tensor().into();
+        burn_tpu_runtime::testing::sharding(&value)
+    };
+    let run = |device: &TpuDevice| {
+        let weights = Tensor::<I, 2>::from_data([[0.5, -0.25], [0.125, 1.0]], device);
+        let mut linear = LinearConfig::new(2, 2).with_bias(false).init::<I>(device);
+        linear.weight = Param::from_tensor(weights);
+        let layers = Layers::new(vec![linear; 3]).unwrap();
+        let mut x = Tensor::<I, 3>::from_data([[[1.0, 2.0]]], device).repeat_dim(0, 8);
+        let mut cache = Tensor::<I, 4>::zeros([3, 8, 4, 2], device);
+        if *device == mesh {
+            cache = shard(cache, [None, Some("data"), None, None]);
+        }
+        device.mark_step();
+        let before = sharding(&cache);
+        for position in 0..3 {
+            let written = layers.forward_with_state(x, cache, |layer, x, cache: Tensor<I, 3>| {
+                let cache = cache.slice_assign([0..8, position..position + 1], x.clone());
+                (layer.forward(x) + cache.clone().mean_dim(1), cache)
+            });
+            (x, cache) = written.unwrap();
+            device.mark_step();
+            assert_eq!(sharding(&cache), before);
+        }
+        (x.into_data(), cache.into_data())
+    };
+    let (found, expected) = (run(&mesh), run(&one));
+    found.0.assert_approx_eq::<f32>(&expected.0, Tolerance::absolute(1e-5));
+    found.1.assert_approx_eq::<f32>(&expected.1, Tolerance::absolute(1e-5));
 }

@@ -11,8 +11,8 @@ use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
 
 /// The backends that run [`Layers`](super::Layers) as a loop: [`Tpu`] and its autodiff.
 pub trait LayersBackend: Sealed + Backend<Device = TpuDevice> {
-    #[doc(hidden)]
     /// Returns what the last layer gives, and the new state of all, `[layers, ..]`.
+    #[doc(hidden)]
     fn run(call: Call<'_, Self>) -> Result<Vec<AnyTensor<Self>>>;
 }
 

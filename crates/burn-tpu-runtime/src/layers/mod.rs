@@ -318,7 +318,8 @@ impl LayerLoop {
         let given = plan.carries.iter().map(|&carry| &carries[carry]);
         let given: Vec<&Tensor> = given.chain(plan.replaced.iter().map(|&slice| &stacked[slice])).collect();
         let operand = |invariant| self.forward_operand(invariant, &carries, &stacked);
-        let mut results = self.run("layers_replace", &plan, &given, operand)?.into_iter();
+        let op = if plan.replaced.is_empty() { "layers_forward" } else { "layers_replace" };
+        let mut results = self.run(op, &plan, &given, operand)?.into_iter();
         for (carry, result) in plan.carries.into_iter().zip(results.by_ref()) {
             carries[carry] = result;
         }
