@@ -18,6 +18,7 @@ use burn_tpu::{
 use burn_tpu_graph::Op;
 use burn_tpu_graph::op::{BinaryOp, UnaryOp};
 use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
+use std::slice::from_ref;
 
 type I = Tpu<f32>;
 type B = Autodiff<I>;
@@ -312,8 +313,8 @@ fn state_is_that_of_each_layer() {
         let model = model(3, 0.0, &device).valid();
         let blocks = model.clone().into_blocks();
         let step = |block: &Block<I>, x: Tensor<I, 3>, rows: Tensor<I, 2>, calls: Tensor<I, 1, Int>, call: usize| {
-            let new = x.clone().mean_dim(0).mean_dim(1).reshape([1, WIDTH]) + rows.clone().slice([0..1]);
-            let rows = rows.slice_assign([call..call + 1], new);
+            let new = x.clone().mean_dim(0).mean_dim(1).reshape([1, WIDTH]) + rows.clone().slice_dim(0, 0..1);
+            let rows = rows.slice_assign([call..call + 1, 0..WIDTH], new);
             let bias = rows.clone().sum().reshape([1, 1, 1]) * 0.01;
             (block.forward(x + bias.clone(), bias.expand([1, 5, 5])), rows, calls + 1)
         };
@@ -362,7 +363,7 @@ fn a_row_of_a_state_is_written_in_place() {
         (ones(&[1, 4]), ones(&[3, 8, 4]))
     };
     let step = |(x, cache): (Tensor, Tensor), _: &Device| {
-        let mut layers = LayerLoop::record(3, &[x.clone()], &[cache.clone()], &Keep::Nothing, layer).unwrap();
+        let mut layers = LayerLoop::record(3, from_ref(&x), from_ref(&cache), &Keep::Nothing, layer).unwrap();
         let (mut carries, mut stacked) = layers.replace(vec![x], vec![cache], &[]).unwrap();
         (carries.remove(0), stacked.remove(0))
     };
@@ -498,7 +499,7 @@ fn what_only_the_gradient_reads_is_kept_by_its_name() {
     };
     let cosines = |keep: Keep| {
         let step = |x: Tensor, device: &Device| {
-            let sine = LayerLoop::record(3, std::slice::from_ref(&x), &[], &keep, layer).unwrap();
+            let sine = LayerLoop::record(3, from_ref(&x), &[], &keep, layer).unwrap();
             let (y, residuals) = sine.forward(vec![x], Vec::new()).unwrap();
             let one = data::splat("float_ones", &[4], DType::F32, 1, device);
             let gradients = sine.backward(&residuals, &[Some(one)]).unwrap();

@@ -186,7 +186,7 @@ impl<B: LayersBackend, M: Module<B>> Layers<B, M> {
     /// let layers = Layers::<B, Linear<B>>::init(8, |_| LinearConfig::new(4, 4).init(&device))?;
     /// let (x, inputs) = (Tensor::<B, 2>::ones([1, 4], &device), Tensor::<B, 3>::zeros([8, 100, 4], &device));
     /// let (y, inputs) = layers.forward_with_state(x, inputs, |layer, x, inputs: Tensor<B, 2>| {
-    ///     let inputs = inputs.slice_assign([7..8], x.clone());
+    ///     let inputs = inputs.slice_assign([7..8, 0..4], x.clone());
     ///     (layer.forward(x) + inputs.clone().mean_dim(0), inputs)
     /// })?;
     /// assert_eq!((y.dims(), inputs.dims()), ([1, 4], [8, 100, 4]));

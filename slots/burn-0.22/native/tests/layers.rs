@@ -231,8 +231,8 @@ fn state_is_that_of_each_layer() {
     let (model, device) = (trained.valid(), Device::from(tpu));
     let blocks = model.clone().into_blocks();
     let step = |block: &Block, x: Tensor<3>, rows: Tensor<2>, call: usize| {
-        let new = x.clone().mean_dim(0).mean_dim(1).reshape([1, WIDTH]) + rows.clone().slice([0..1]);
-        let rows = rows.slice_assign([call..call + 1], new);
+        let new = x.clone().mean_dim(0).mean_dim(1).reshape([1, WIDTH]) + rows.clone().slice_dim(0, 0..1);
+        let rows = rows.slice_assign([call..call + 1, 0..WIDTH], new);
         let bias = (rows.clone().sum().reshape([1, 1, 1]) * 0.01).expand([1, 5, 5]);
         (block.forward(x, bias), rows)
     };
