@@ -1,5 +1,5 @@
-//! What a loop over layers keeps for its backward pass by a name, in the device's memory and in the host's, and state that it
-//! updates in place.
+//! What a loop over layers keeps for its backward pass by a name, in the device's memory and in the host's, and state
+//! that it updates in place.
 
 use crate::common;
 

@@ -3,6 +3,7 @@
 
 use crate::common;
 use crate::looped::LoopedGpt;
+use crate::shapes::sharding;
 use crate::training::devices;
 
 use burn::backend::Autodiff;
@@ -158,10 +159,6 @@ fn a_loop_has_the_losses_of_a_vec_and_goes_on_from_its_checkpoint() {
 fn the_state_of_layers_stays_where_it_is() {
     let Some((one, [mesh])) = devices(4, [Mesh::new().axis("data", 8)]) else { return };
     let _alone = common::alone();
-    let sharding = |cache: &Tensor<I, 4>| {
-        let value: burn_tpu_runtime::Tensor = cache.clone().into_primitive().tensor().into();
-        burn_tpu_runtime::testing::sharding(&value)
-    };
     let run = |device: &TpuDevice| {
         let weights = Tensor::<I, 2>::from_data([[0.5, -0.25], [0.125, 1.0]], device);
         let mut linear = LinearConfig::new(2, 2).with_bias(false).init::<I>(device);

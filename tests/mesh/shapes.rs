@@ -179,7 +179,7 @@ fn a_sequence_that_grows_stays_on_the_devices() {
 }
 
 /// Returns how a value is split over its mesh, perhaps in a larger buffer.
-fn sharding<const D: usize>(tensor: &Tensor<F32, D>) -> Option<String> {
+pub(crate) fn sharding<const D: usize>(tensor: &Tensor<F32, D>) -> Option<String> {
     let tensor: burn_tpu_runtime::Tensor = tensor.clone().into_primitive().tensor().into();
     testing::sharding(&tensor)
 }

@@ -304,7 +304,7 @@ fn layers_are_run_without_a_gradient() {
     }
 }
 
-/// Each layer sees its own state as the call before left it: a cache, of which each call writes a row, and a counter.
+/// The state of a layer is what its last call returned: a cache, to which each call writes a row, and a counter.
 #[test]
 fn state_is_that_of_each_layer() {
     let _alone = common::alone();

@@ -60,14 +60,12 @@ impl Layouts {
 
 /// Returns the type of a device's part of an argument whose memory a result takes.
 fn updated_argument(program: &Program, operand: NodeId, arguments: &[Argument]) -> Option<TensorType> {
-    let Op::Parameter { index, .. } = program.graph().node(operand).op else { return None };
-    arguments.iter().find_map(|argument| match argument {
-        Argument::Parameter { index: of, ty, result: Some(_), memory: MemorySpace::Device } if *of == index => {
-            let sharding = program.placement().and_then(|placement| Some((placement.parameter(index)?, placement)));
-            Some(sharding.map_or_else(|| ty.clone(), |(sharding, placement)| sharding.local(ty, &placement.mesh)))
-        }
-        _ => None,
-    })
+    let Op::Parameter { index: wanted, .. } = program.graph().node(operand).op else { return None };
+    let is_updated = |argument: &&Argument| match **argument {
+        Argument::Parameter { index, result: Some(_), memory: MemorySpace::Device, .. } => index == wanted,
+        _ => false,
+    };
+    arguments.iter().find(is_updated).map(|argument| argument.local(program))
 }
 
 /// Returns the layout that libtpu gives an argument: row-major, with the last two dims exchanged where that needs less

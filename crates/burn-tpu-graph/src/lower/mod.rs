@@ -98,6 +98,16 @@ impl Argument {
             Argument::Parameter { ty, .. } | Argument::Slots { ty, .. } => ty,
         }
     }
+
+    /// Returns the type of the part of the argument that each device has.
+    pub fn local(&self, program: &Program) -> TensorType {
+        match (self, program.placement()) {
+            (Argument::Parameter { index, ty, .. }, Some(placement)) => {
+                placement.parameter(*index).map_or_else(|| ty.clone(), |sharding| sharding.local(ty, &placement.mesh))
+            }
+            _ => self.ty().clone(),
+        }
+    }
 }
 
 /// What a program is lowered for. The default is any platform, and arguments that a call may donate.

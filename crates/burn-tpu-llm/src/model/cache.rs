@@ -53,6 +53,16 @@ impl<B: Backend> Cache<B> {
         self.position = position;
     }
 
+    /// Returns the position after `length` more.
+    ///
+    /// # Panics
+    /// If the cache is shorter.
+    pub(super) fn position_after(&self, length: usize) -> usize {
+        let next = self.position + length;
+        assert!(next <= self.capacity, "position {next} in a cache of {}", self.capacity);
+        next
+    }
+
     /// Chooses where the text of each row begins, `[batch, 1]`: what is before that is not seen.
     pub fn set_starts(&mut self, starts: Option<Tensor<B, 2, Int>>) {
         self.starts = starts;

@@ -233,8 +233,7 @@ impl<B: Backend> Decoder<B> {
     /// # Panics
     /// If the cache has no room for them.
     pub fn extend(&self, tokens: Tensor<B, 2, Int>, cache: &mut Cache<B>) -> Tensor<B, 3> {
-        let next = cache.position() + tokens.dims()[1];
-        assert!(next <= cache.capacity(), "position {next} in a cache of {}", cache.capacity());
+        let next = cache.position_after(tokens.dims()[1]);
         let hidden = self.hidden(tokens, cache.starts(), Some(cache), &mut None);
         cache.set_position(next);
         hidden

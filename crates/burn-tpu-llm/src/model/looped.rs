@@ -117,11 +117,9 @@ impl<B: LayersBackend + MeshBackend> LoopedDecoder<B> {
     /// # Panics
     /// If the cache has no room for the tokens.
     pub fn extend(&self, tokens: Tensor<B, 2, Int>, cache: &mut LoopedCache<B>) -> Result<Tensor<B, 3>> {
-        let (begin, capacity) = (cache.position(), cache.rest.capacity());
-        let next = begin + tokens.dims()[1];
-        assert!(next <= capacity, "position {next} in a cache of {capacity}");
+        let (begin, next) = (cache.position(), cache.rest.position_after(tokens.dims()[1]));
         let queries = Tensor::arange(begin as i64..next as i64, &tokens.device());
-        let places = Places { queries, keys: capacity, starts: cache.rest.starts(), context: None };
+        let places = Places { queries, keys: cache.rest.capacity(), starts: cache.rest.starts(), context: None };
         let mut views = Views::new(self.config(), places);
         let of_trip = self.views_of_trip(&mut views);
         let x = self.ends.embed(tokens);

@@ -10,8 +10,8 @@ mod value;
 pub(super) use compile_environment::notes;
 #[cfg(feature = "testing")]
 pub use compiler::CPU_COMPILER_FLAGS;
+pub(super) use compiler::compiler_flags;
 pub(crate) use compiler::dump_program;
-pub(super) use compiler::{compiler_flags, local};
 pub(crate) use mesh::open_mesh;
 #[cfg(feature = "testing")]
 pub(crate) use mesh::replicas_agree;

@@ -3,7 +3,7 @@
 //! Its buffers are shapes. An upload keeps no data, an execution returns shapes, and a read returns an error.
 
 use super::custom_calls::compile_error;
-use super::pjrt::{compiler_flags, dump_program, local, notes, spec};
+use super::pjrt::{compiler_flags, dump_program, notes, spec};
 use super::tuning::{self, Tuner};
 use super::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, downcast,
@@ -120,7 +120,7 @@ impl Slice {
         program: &Program,
         lowered: &Lowered,
     ) -> Result<(burn_tpu_pjrt::Executable, Option<ChosenOptions>)> {
-        let specs = lowered.arguments.iter().map(|argument| spec(&local(program, argument)));
+        let specs = lowered.arguments.iter().map(|argument| spec(&argument.local(program)));
         let specs = specs.collect::<Result<Vec<_>>>()?;
         let options = self.options_for(program)?;
         let compile = |options: &CompileOptions| self.compile_text(lowered, specs.clone(), options);

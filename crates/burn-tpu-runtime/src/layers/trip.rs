@@ -248,15 +248,19 @@ impl<'l> Trip<'l> {
 
     /// Writes a value to the layer's part of a stack, and returns that.
     fn write(&mut self, stack: NodeId, value: NodeId) -> Result<NodeId> {
-        let mut sizes = self.new.graph.dims(stack);
-        sizes[0] = 1;
-        let part = self.new.graph.reshape(value, &sizes)?;
         let starts = self.starts(stack)?;
-        self.new.graph.dynamic_update_slice(stack, part, &starts)
+        self.write_at(stack, value, &starts)
     }
 
-    /// Returns the updates of slices that make the new values of a part, each with the place of its stack: as where a cache's
-    /// row is written. They are done to the stack, since XLA would copy the part twice.
+    /// Writes a value without the dim of the layers to a stack, and returns that.
+    fn write_at(&mut self, stack: NodeId, value: NodeId, starts: &[NodeId]) -> Result<NodeId> {
+        let sizes: Vec<usize> = std::iter::once(1).chain(self.new.graph.dims(value)).collect();
+        let part = self.new.graph.reshape(value, &sizes)?;
+        self.new.graph.dynamic_update_slice(stack, part, starts)
+    }
+
+    /// Returns the updates of slices that make the new value of a part, as of a cache whose row is written, each with the
+    /// place of its stack. They are done to the stack, since XLA would copy the part twice.
     fn updates(&self, sources: &BTreeMap<NodeId, Source>) -> BTreeMap<NodeId, usize> {
         let Self { layer, plan, .. } = *self;
         let mut found = BTreeMap::new();
@@ -280,14 +284,12 @@ impl<'l> Trip<'l> {
         let operands = self.layer.graph.node(id).operands.clone();
         let [_, value, starts @ ..] = &operands[..] else { return Err(unknown(place)) };
         let value = self.new.renamed.id(*value)?;
-        let sizes: Vec<usize> = std::iter::once(1).chain(self.new.graph.dims(value)).collect();
-        let value = self.new.graph.reshape(value, &sizes)?;
         let mut places = vec![self.index];
         for &start in starts {
             places.push(self.new.renamed.id(start)?);
         }
         let stack = self.written.get(&place).copied().unwrap_or(self.carries[self.plan.carries.len() + place]);
-        let stack = self.new.graph.dynamic_update_slice(stack, value, &places)?;
+        let stack = self.write_at(stack, value, &places)?;
         self.written.insert(place, stack);
         self.part(stack)
     }

@@ -223,7 +223,7 @@ fn layers_are_trained_as_blocks_are() {
     assert_eq!(numbers(Layers::new(trained.clone().into_blocks()).unwrap()), numbers(trained));
 }
 
-/// Each layer sees its own state as the call before left it: a cache, of which each call writes a row, and flags.
+/// The state of a layer is what its last call returned: a cache, to which each call writes a row, and flags.
 #[test]
 fn state_is_that_of_each_layer() {
     let (tpu, device) = device(9);

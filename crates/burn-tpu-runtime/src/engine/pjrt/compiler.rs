@@ -130,7 +130,7 @@ impl Compiler {
             lowered
         };
         dump_program(self.dump.as_deref(), program, &lowered)?;
-        let specs = lowered.arguments.iter().map(|argument| spec(&local(program, argument)));
+        let specs = lowered.arguments.iter().map(|argument| spec(&argument.local(program)));
         let specs = specs.collect::<Result<Vec<_>>>()?;
         let (executable, from_disk) = self.load_or_compile(program, &lowered, &specs)?;
         let footprint = Footprint::of(&executable);
@@ -292,23 +292,12 @@ pub(in crate::engine) fn compiler_flags(start: CompileOptions, options: &TpuOpti
     })
 }
 
-/// Returns the type of the part of an argument that each device has.
-pub(in crate::engine) fn local(program: &Program, argument: &Argument) -> TensorType {
-    let placement = program.placement();
-    match (argument, placement) {
-        (Argument::Parameter { index, ty, .. }, Some(placement)) => {
-            placement.parameter(*index).map_or_else(|| ty.clone(), |sharding| sharding.local(ty, &placement.mesh))
-        }
-        _ => argument.ty().clone(),
-    }
-}
-
 /// Returns an error if the compiler aliased at least [`LARGE_BYTES`] less argument memory to results than requested.
 fn lost_donation(program: &Program, arguments: &[Argument], granted: usize) -> Option<TpuError> {
     let updated = |argument: &&Argument| {
         matches!(argument, Argument::Parameter { result: Some(_), memory: MemorySpace::Device, .. })
     };
-    let asked = arguments.iter().filter(updated).map(|argument| local(program, argument).bytes()).sum();
+    let asked = arguments.iter().filter(updated).map(|argument| argument.local(program).bytes()).sum();
     (granted + LARGE_BYTES <= asked).then_some(TpuError::LostDonation { asked, granted })
 }
 

@@ -45,8 +45,8 @@ pub(super) trait Sees {
 }
 
 impl Call<'_> {
-    /// Runs the layers. Returns what the last one gives, and the new state of all, `[layers, ..]`. Results have autodiff if a
-    /// carry or a parameter has.
+    /// Runs the layers. Returns what the last one gives, and the new state of all, `[layers, ..]`. Results have autodiff
+    /// if a carry or a parameter has.
     pub(super) fn run(self) -> Result<Vec<DispatchTensor>> {
         let operands = self.carries.iter().chain(&self.stacked);
         let context = operands.fold(DispatchAutodiffContext::Disabled, |all, one| all.merge(one.autodiff));
