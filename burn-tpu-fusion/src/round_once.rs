@@ -7,32 +7,39 @@
 //! multiply(subtract(x, y), z)        -> convert_bf16(multiply(subtract(wide x, wide y), wide z))
 //! convert_f32(add(x, y))             -> add(wide x, wide y)
 //! add(broadcast(convert_bf16(s)), x) -> convert_bf16(add(broadcast(s), wide x)), where s is a sum in f32
+//! divide(convert_bf16(dot(q, k)), n) -> convert_bf16(multiply(dot(q, k), 1 / n)), where n is one number
 //! ```
 //!
 //! # Why it is exact
 //! The pass removes only roundings to 16 bits of values that element-wise ops alone read, and no output is. All arithmetic is
-//! the same, in the wider type, and happens as often. NaN, infinities and zeros pass through a rounding as they are; what
+//! the same, in the wider type, and happens as often; a reciprocal has one f32 rounding more than the division, and two
+//! factors where it would leave the range of f32. NaN, infinities and zeros pass through a rounding as they are; what
 //! is too large for 16 bits is no infinity until the end. All readers of a value see the same numbers, so a gradient is
 //! that of the function which was computed: a value that a comparison, a product or a gather reads too is rounded for all.
 //!
 //! # When it is no loss
 //! The f32 form of a value must not be written where its 16-bit form would be, or be small.
 //! - A value with one element-wise reader can be in the same fused loop as its reader, and need not be written.
+//! - A batch of products, as the scores of attention are, is fused with the op that alone reads it, and then with the maximum
+//!   of a softmax: XLA writes what the op gives. It is not fused with a division on all TPUs. By one number it is a
+//!   multiplication, as XLA makes of it on most of them.
+//! - The exponentials of a softmax are computed again where they are read (see [`softmax`]).
 //! - A value of which sums are the only large operands (see [`Reduced`]) is as small as they are, whoever reads it. So are
 //!   broadcasts of one, which nothing writes. That matters most: the gradient of a softmax subtracts what its sum was
 //!   divided by, and a rounded sum is an error in all elements of a row.
 //!
-//! Everything else is rounded as before. Sums of products and convolutions may be written before they are read: a residual's
+//! Everything else is rounded as before. Other products and convolutions may be written before they are read: a residual's
 //! gradient adds three, of which one can be fused with the sum (`LinearActivation` knows where a product is alone). Programs of
 //! a mesh are left alone: what devices exchange would have twice the bytes.
 //!
 //! Gain: `docs/decisions/0057-what-a-chain-of-16-bit-ops-rounds.md`.
 
 mod reduced;
+mod softmax;
 
 use crate::readers::Readers;
 use crate::{Pass, Rewritten};
-use burn_tpu_graph::op::OpKind;
+use burn_tpu_graph::op::{BinaryOp, Direction, OpKind, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, Node, NodeId, Op, Program};
 use reduced::Reduced;
 use std::collections::BTreeMap;
@@ -120,7 +127,11 @@ impl<'a> State<'a> {
             None => Ok(new),
         };
         let operands = node.operands.iter().zip(operands).map(wide).collect::<Result<Vec<_>, _>>()?;
-        let result = graph.add(node.op.clone(), &operands)?;
+        let divisor = Some(node).filter(|node| self.divides_products(node)).and_then(|_| number(graph, operands[1]));
+        let result = match divisor {
+            Some(divisor) => divided(graph, operands[0], divisor)?,
+            None => graph.add(node.op.clone(), &operands)?,
+        };
         if self.unseen[id.index()] {
             self.count += 1;
             self.wide.insert(id, result);
@@ -128,25 +139,69 @@ impl<'a> State<'a> {
         graph.convert(result, node.ty.dtype)
     }
 
+    /// Returns whether a node divides a batch of products whose rounding was left out.
+    fn divides_products(&self, node: &Node) -> bool {
+        let graph = self.program.graph();
+        let is_product = |id: NodeId| matches!(graph.node(id).op, Op::DotGeneral(_));
+        let dividend = node.operands[0];
+        node.op == BinaryOp::Div.into()
+            && self.wide.contains_key(&dividend)
+            && graph.node(dividend).operands.first().is_some_and(|&source| is_product(source))
+    }
+
     /// Returns the f32 value that a conversion rounds, if no array of main memory becomes wider for it: a reduction, or an
-    /// element-wise value with no other reader.
+    /// element-wise value or a batch of products with no other reader.
     fn sums(&self, rounding: &Node, operands: &[NodeId]) -> Option<NodeId> {
         let &source = rounding.operands.first()?;
         let node = self.program.graph().node(source);
         let is_alone = self.readers[source.index()] != Readers::Many;
-        let is_cheap = match node.op.kind() {
-            OpKind::Reduction => true,
-            OpKind::Arithmetic => is_alone,
+        let is_cheap = match (&node.op, node.op.kind()) {
+            (_, OpKind::Reduction) => true,
+            (_, OpKind::Arithmetic) => is_alone,
+            (Op::DotGeneral(attrs), _) => is_alone && !attrs.lhs_batch.is_empty(),
             _ => false,
         };
         operands.first().copied().filter(|_| is_cheap && node.ty.dtype == DType::F32)
     }
 }
 
+/// Returns the number that a value has in all elements, if it is the broadcast of one.
+fn number(graph: &Graph, id: NodeId) -> Option<NodeId> {
+    let node = graph.node(id);
+    let &source = node.operands.first()?;
+    match node.op {
+        Op::Convert { .. } => number(graph, source),
+        Op::BroadcastInDim { .. } if graph.ty(source).elements() == 1 => Some(source),
+        _ => None,
+    }
+}
+
+/// Divides an f32 value by a number: multiplies with its reciprocal.
+fn divided(graph: &mut Graph, x: NodeId, number: NodeId) -> Result<NodeId, GraphError> {
+    let number = graph.reshape(number, &[])?;
+    let number = graph.convert(number, DType::F32)?;
+    // The reciprocal of a number next to an end of f32 is past the other one: it has two factors.
+    let (small, large) = (2f64.powi(-64), 2f64.powi(64));
+    let size = graph.unary(UnaryOp::Abs, number)?;
+    let (is_small, is_large) =
+        (graph.compare_const(Direction::Lt, size, small)?, graph.compare_const(Direction::Gt, size, large)?);
+    let one = graph.splat_like(number, 1.0)?;
+    let (small, large) = (graph.splat_like(number, small)?, graph.splat_like(number, large)?);
+    let factor = graph.select(is_small, large, one)?;
+    let factor = graph.select(is_large, small, factor)?;
+    let number = graph.binary(BinaryOp::Mul, number, factor)?;
+    let reciprocal = graph.binary(BinaryOp::Div, one, number)?;
+    [reciprocal, factor].into_iter().try_fold(x, |x, factor| {
+        let factor = graph.broadcast_like(factor, x)?;
+        graph.binary(BinaryOp::Mul, x, factor)
+    })
+}
+
 /// Returns for each node whether it is a 16-bit float that all of its readers take in f32.
 fn unseen(program: &Program, readers: &[Readers]) -> Vec<bool> {
     let graph = program.graph();
     let sizes = Reduced::of(graph);
+    let exponentials = softmax::exponentials(program);
     let reads = program.use_counts();
     // The reads in f32 of each node. Readers come after what they read.
     let mut wide_reads = vec![0; graph.len()];
@@ -154,7 +209,7 @@ fn unseen(program: &Program, readers: &[Readers]) -> Vec<bool> {
     for id in graph.ids().rev() {
         let (node, at) = (graph.node(id), id.index());
         let is_read_wide = reads[at] > 0 && wide_reads[at] == reads[at];
-        let is_free = matches!(readers[at], Readers::One(_)) || sizes.is_free(id);
+        let is_free = matches!(readers[at], Readers::One(_)) || sizes.is_free(id) || exponentials.contains(&id);
         unseen[at] = node.ty.dtype.is_half() && is_read_wide && is_free;
         let takes_wide = match node.op {
             Op::Convert { dtype } => dtype == DType::F32,

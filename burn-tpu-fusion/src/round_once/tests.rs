@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::pass::testing;
-use burn_tpu_graph::TensorType;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
+use burn_tpu_graph::{Number, TensorType};
+use burn_tpu_interpreter::{HostTensor, interpret};
 
 /// A graph with the parameters `[2, 3]` of an element type that a test asks for.
 #[derive(Default)]
@@ -179,6 +180,100 @@ fn sums_of_products_stay_rounded() {
     let narrow = f.convert(sums, DType::BF16);
     let output = f.unary(UnaryOp::Neg, narrow);
     f.assert_unchanged(&[output]);
+}
+
+/// Returns the rounded products of `[1, rows, 1]` and `[1, 1, 2]`.
+fn products(f: &mut Formula, rows: usize) -> NodeId {
+    let [x, y] = [[1, rows, 1], [1, 1, 2]].map(|dims| {
+        f.parameters += 1;
+        f.graph.add(Op::Parameter { index: f.parameters - 1, ty: TensorType::new(DType::BF16, dims) }, &[]).unwrap()
+    });
+    let attrs = DotAttrs::new([&[0], &[0]], [&[2], &[1]], DType::F32);
+    let products = f.graph.dot_general(x, y, attrs).unwrap();
+    f.convert(products, DType::BF16)
+}
+
+#[test]
+fn a_batch_of_products_stays_wide_for_one_reader() {
+    let mut f = Formula::default();
+    let scores = products(&mut f, 3);
+    let tanh = f.unary(UnaryOp::Tanh, scores);
+    f.assert_rounds_once(&[tanh], 1);
+    let negative = f.unary(UnaryOp::Neg, scores);
+    f.assert_unchanged(&[tanh, negative]);
+    f.assert_unchanged(&[scores, tanh]);
+}
+
+/// Numbers of bf16: the ends of its range, zeros of both signs, infinities, NaN, and others.
+const SPECIAL: [f64; 16] = [
+    0.0,
+    -0.0,
+    1.0,
+    -3.0,
+    0.3,
+    8.0,
+    2e-38,
+    -2e-38,
+    1e-40,
+    2e-20,
+    -5e19,
+    1e38,
+    -3e38,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+
+#[test]
+fn products_divided_by_a_number_are_the_quotients() {
+    let mut f = Formula::default();
+    let scores = products(&mut f, SPECIAL.len());
+    f.parameters += 1;
+    let ty = TensorType::new(DType::BF16, [].as_slice());
+    let number = f.graph.add(Op::Parameter { index: 2, ty }, &[]).unwrap();
+    let number = f.graph.broadcast_like(number, scores).unwrap();
+    let quotients = f.binary(BinaryOp::Div, scores, number);
+    let wide = f.convert(quotients, DType::F32);
+    let (_, rewritten) = f.run(&[wide]);
+    let divisions = rewritten.program.graph().nodes().iter().filter(|node| node.op == BinaryOp::Div.into());
+    assert_eq!(divisions.map(|node| node.ty.rank()).collect::<Vec<_>>(), [0], "{}", rewritten.program);
+    for divisor in SPECIAL {
+        let inputs: [&[f64]; 3] = [&SPECIAL, &[1.0, 1.0], &[divisor]];
+        let value = |index: u32, ty: &TensorType| {
+            let bits = inputs[index as usize].iter().map(|&number| Number::Float(number).bits(DType::BF16));
+            HostTensor::from_bytes(ty.clone(), bits.flat_map(|bits| (bits as u16).to_le_bytes()).collect::<Vec<u8>>())
+        };
+        let inputs: Vec<HostTensor> = rewritten.program.parameters().map(|(index, ty)| value(index, ty)).collect();
+        let results = interpret(&rewritten.program, |index| inputs.get(index as usize).cloned(), &[]).unwrap();
+        // Subnormal numbers count as zeros, as with XLA.
+        let normal = |x: f32| if x.is_subnormal() { x * 0.0 } else { x };
+        let rounded =
+            |number: f64| normal(Number::of_bits(Number::Float(number).bits(DType::BF16), DType::BF16).to_f64() as f32);
+        for (&x, bytes) in SPECIAL.iter().zip(results[0].to_bytes().chunks_exact(8)) {
+            let found = f32::from_le_bytes(bytes[..4].try_into().unwrap());
+            // A product is a sum that begins with zero.
+            let expected = normal((0.0 + rounded(x)) / rounded(divisor));
+            let is_near = (found - expected).abs() <= 2e-7 * expected.abs();
+            let is_same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+            assert!(is_same || is_near && expected != 0.0, "{x} / {divisor}: {found} instead of {expected}");
+        }
+    }
+}
+
+/// `e / sum(e)` of bf16, and what an exponential is rounded for.
+#[test]
+fn exponentials_stay_wide_for_their_sum_and_their_quotient() {
+    let mut f = Formula::default();
+    let x = f.parameter(DType::BF16);
+    let exponentials = f.unary(UnaryOp::Exp, x);
+    let sums = f.row_sums(exponentials);
+    let sums = f.graph.broadcast_in_dim(sums, &[2, 3], &[0]).unwrap();
+    let quotients = f.binary(BinaryOp::Div, exponentials, sums);
+    f.assert_rounds_once(&[quotients], 2);
+    let other = f.unary(UnaryOp::Neg, exponentials);
+    for outputs in [[quotients, exponentials], [quotients, other]] {
+        assert_eq!(f.run(&outputs).1.count, 1, "the sum alone");
+    }
 }
 
 /// Softmax and what its gradient subtracts: the sum has three readers.
