@@ -443,9 +443,21 @@ impl ProgramCache {
             }
         }
         while programs.bytes > programs.most_bytes && programs.compiled.len() > 1 {
-            let Some((key, old)) = programs.compiled.pop_lru() else { break };
-            programs.bytes -= old.executable.size_bytes();
-            programs.evict(&key, &old, counters);
+            programs.evict_least_recent(counters);
+        }
+    }
+
+    /// Evicts programs until `is_full` says no, the least recently used half of them at a time.
+    pub(crate) fn make_room(&self, is_full: impl Fn() -> bool, counters: &Counters) {
+        while is_full() {
+            let mut programs = self.programs.lock();
+            let half = programs.compiled.len().div_ceil(2);
+            if half == 0 {
+                return;
+            }
+            for _ in 0..half {
+                programs.evict_least_recent(counters);
+            }
         }
     }
 
@@ -519,6 +531,13 @@ impl Programs {
         }
     }
 
+    fn evict_least_recent(&mut self, counters: &Counters) {
+        if let Some((key, old)) = self.compiled.pop_lru() {
+            self.bytes -= old.executable.size_bytes();
+            self.evict(&key, &old, counters);
+        }
+    }
+
     fn evict(&mut self, key: &Key, old: &CompiledProgram, counters: &Counters) {
         self.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         Counters::add(&counters.cache_evictions, 1);
@@ -538,3 +557,6 @@ fn hash(value: &impl Hash) -> u64 {
     value.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,10 @@
 
 mod error;
 mod ledger;
+mod regions;
 mod report;
 
 pub use error::OutOfMemory;
 pub(crate) use ledger::{AllocationSite, Ledger, LiveValue};
+pub(crate) use regions::regions_are_short;
 pub use report::{LiveTensors, MemoryKind, MemoryUse, PluginMemory};

@@ -8,6 +8,7 @@ use crate::compiling::{Compiling, Notice};
 use crate::distributed::{self, Agreement, Described};
 use crate::engine::{self, Engine, Executable, InPieces, picked};
 use crate::error::{Result, TpuError};
+use crate::memory::regions_are_short;
 use crate::metrics::{Counters, Recompile, RecompileCause};
 use crate::profile::{self, Phase};
 use crate::program::{CompiledProgram, Provenance, Recorded, SlotAssumptions};
@@ -310,6 +311,7 @@ impl ProgramCompiler {
 
     /// Compiles a program on its own thread, and waits at most for the time that the options allow.
     fn executable(&self, engine: &Arc<dyn Engine>, program: Program) -> Result<Arc<dyn Executable>> {
+        self.open.cache.make_room(regions_are_short, &self.open.counters);
         let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.open.options.compile_timeout);
         let (policy, description) = (self.open.options.fallback_policy(), describe(&program));
         let (engine, counters, host_ops) =
