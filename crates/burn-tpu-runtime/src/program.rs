@@ -447,18 +447,21 @@ impl ProgramCache {
         }
     }
 
-    /// Evicts programs until `is_full` says no, the least recently used half of them at a time.
-    pub(crate) fn make_room(&self, is_full: impl Fn() -> bool, counters: &Counters) {
+    /// Evicts programs until `is_full` says no, the least recently used half of them at a time. Returns how many.
+    pub(crate) fn make_room(&self, is_full: impl Fn() -> bool, counters: &Counters) -> usize {
+        let mut evicted = 0;
         while is_full() {
             let mut programs = self.programs.lock();
             let half = programs.compiled.len().div_ceil(2);
             if half == 0 {
-                return;
+                break;
             }
             for _ in 0..half {
                 programs.evict_least_recent(counters);
             }
+            evicted += half;
         }
+        evicted
     }
 
     /// Returns the hashes of the programs in the cache, ascending: what tests compare between runs.

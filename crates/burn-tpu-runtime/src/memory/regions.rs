@@ -5,10 +5,10 @@
 
 use std::fs;
 
-/// Returns whether the process has mapped a quarter of the regions that it can have, so that there may be too few for the
-/// next program. On systems that do not tell, there are enough.
+/// Returns whether the process has mapped half of the regions that it can have, so that there may be too few for the next
+/// program. On systems that do not tell, there are enough.
 pub(crate) fn regions_are_short() -> bool {
     let most = fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|most| most.trim().parse::<usize>().ok());
     let mapped = fs::read("/proc/self/maps").ok().map(|maps| maps.iter().filter(|&&byte| byte == b'\n').count());
-    most.zip(mapped).is_some_and(|(most, mapped)| mapped > most / 4)
+    most.zip(mapped).is_some_and(|(most, mapped)| mapped > most / 2)
 }

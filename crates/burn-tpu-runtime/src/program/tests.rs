@@ -35,7 +35,9 @@ fn room_is_made_of_the_least_recently_used_half_until_there_is_enough() {
     let asked = Cell::new(0);
     let is_full_for = |times: usize| {
         asked.set(0);
-        cache.make_room(|| asked.replace(asked.get() + 1) < times, &counters);
+        let before = cache.len();
+        let evicted = cache.make_room(|| asked.replace(asked.get() + 1) < times, &counters);
+        assert_eq!(evicted, before - cache.len());
         cache.len()
     };
     assert_eq!((is_full_for(0), asked.get()), (8, 1));

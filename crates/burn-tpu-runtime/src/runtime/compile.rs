@@ -30,6 +30,8 @@ pub(crate) struct ProgramCompiler {
     pub(super) recompiles: Arc<RecompileLog>,
     /// Whether a compile is an error.
     frozen: AtomicBool,
+    /// Whether programs were evicted because the process could map too little memory for them.
+    is_short_of_regions: AtomicBool,
     /// The programs that all processes have, for a device whose chips may belong to several.
     agreement: Option<Agreement>,
 }
@@ -37,8 +39,8 @@ pub(crate) struct ProgramCompiler {
 impl ProgramCompiler {
     /// `shared` is the name of a device that may be of several processes, which is the same in all of them.
     pub(super) fn new(open: OpenDevice, shared: Option<String>) -> Self {
-        let (compiling, recompiles) = Default::default();
-        Self { open, compiling, recompiles, frozen: AtomicBool::new(false), agreement: shared.map(Agreement::new) }
+        let (compiling, recompiles, frozen, is_short_of_regions) = Default::default();
+        Self { open, compiling, recompiles, frozen, is_short_of_regions, agreement: shared.map(Agreement::new) }
     }
 
     /// Whether a compile is an error from now on.
@@ -311,7 +313,14 @@ impl ProgramCompiler {
 
     /// Compiles a program on its own thread, and waits at most for the time that the options allow.
     fn executable(&self, engine: &Arc<dyn Engine>, program: Program) -> Result<Arc<dyn Executable>> {
-        self.open.cache.make_room(regions_are_short, &self.open.counters);
+        let evicted = self.open.cache.make_room(regions_are_short, &self.open.counters);
+        if evicted > 0 && !self.is_short_of_regions.swap(true, Relaxed) {
+            warnings::warn(format_args!(
+                "{}: {evicted} programs left memory, since the process has mapped half of the memory regions that Linux lets \
+                 it have; `sysctl -w vm.max_map_count=262144` lets it have more; this is said once",
+                self.open.device
+            ));
+        }
         let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.open.options.compile_timeout);
         let (policy, description) = (self.open.options.fallback_policy(), describe(&program));
         let (engine, counters, host_ops) =
