@@ -7,10 +7,12 @@
 //! `xla_data.proto`.
 
 mod groups;
+mod loops;
 mod parts;
 mod traffic;
 
 use crate::error::{PjrtError, Result};
+use loops::runs;
 use parts::Parts;
 use std::collections::{HashMap, HashSet};
 
@@ -250,30 +252,6 @@ fn read_module(message: &[u8]) -> Option<HloModule> {
     Some(HloModule { instructions: running(computations, entry, &runs), aliases, root, collectives })
 }
 
-/// Returns how often each computation runs that the entry computation reaches.
-fn runs(computations: &[Computation], entry: u64) -> HashMap<u64, u64> {
-    let bounds = bounds(computations);
-    let by_id: HashMap<u64, &Computation> = computations.iter().map(|found| (found.id, found)).collect();
-    let mut found = HashMap::new();
-    let mut waiting = vec![(entry, 1u64)];
-    while let Some((id, runs)) = waiting.pop() {
-        // The call graph may reach a computation twice.
-        if found.contains_key(&id) {
-            continue;
-        }
-        found.insert(id, runs);
-        for instruction in by_id.get(&id).map_or(&[][..], |computation| &computation.instructions) {
-            let trips = match instruction.opcode.as_str() {
-                // A body and a condition. Conditions have no other integer constant than the bound.
-                "while" => instruction.called.iter().find_map(|called| bounds.get(called)).copied().unwrap_or(1),
-                _ => 1,
-            };
-            waiting.extend(instruction.called.iter().map(|&called| (called, runs.saturating_mul(trips))));
-        }
-    }
-    found
-}
-
 /// Returns the exchanges of all computations. libtpu repeats one in the computations that start, run and end it: those
 /// of one channel are one.
 fn collectives(computations: &[Computation], runs: &HashMap<u64, u64>) -> Vec<HloCollective> {
@@ -341,22 +319,6 @@ fn add_parts(computations: &mut [Computation]) {
             (instruction.read, instruction.written) = (read, written);
         }
     }
-}
-
-/// Returns the bound of the counter for the computations that are conditions of counted loops: those that return a bool.
-fn bounds(computations: &[Computation]) -> HashMap<u64, u64> {
-    let largest = |computation: &Computation| computation.instructions.iter().filter_map(|node| node.constant).max();
-    let by_id: HashMap<u64, Option<u64>> = computations.iter().map(|found| (found.id, largest(found))).collect();
-    let bound = |condition: &Computation| {
-        let root = condition.instructions.iter().find(|node| node.id == condition.root)?;
-        let is_bool = matches!(&root.results[..], [array] if array.element == "pred" && array.dims.is_empty());
-        // The comparison may be a fusion.
-        let fused =
-            condition.instructions.iter().flat_map(|node| &node.called).filter_map(|called| *by_id.get(called)?);
-        let bound = fused.chain(largest(condition)).max()?;
-        is_bool.then_some((condition.id, bound))
-    };
-    computations.iter().filter_map(bound).collect()
 }
 
 fn read_computation(message: &[u8]) -> Option<Computation> {
