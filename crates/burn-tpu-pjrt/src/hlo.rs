@@ -87,7 +87,8 @@ pub struct HloInstruction {
     /// The share of each result that a run writes, in the order of `results`: less than 1 for an update in place. Results
     /// that are missing here are written as a whole.
     pub written: Vec<f64>,
-    /// The largest scalar constant of a signed integer type in it: the bound of a counted loop's condition.
+    /// The largest scalar constant of an integer type in it: the bound of a counted loop's condition. libtpu's own loops
+    /// count in unsigned integers.
     constant: Option<u64>,
     called: Vec<u64>,
     channel: u64,
@@ -370,10 +371,10 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
     Some(instruction)
 }
 
-/// Reads the largest non-negative number of a `LiteralProto` of `s32` or `s64`.
+/// Reads the largest non-negative number of a `LiteralProto` of `s32`, `s64`, `u32` or `u64`.
 fn read_integer(message: &[u8], into: &mut Option<u64>) -> Option<()> {
     let mut found = Vec::new();
-    walk(message, |number, field| if matches!(number, 4 | 5) { numbers(field, &mut found) } else { Some(()) })?;
+    walk(message, |number, field| if matches!(number, 4..=7) { numbers(field, &mut found) } else { Some(()) })?;
     *into = found.into_iter().filter(|&number| i64::try_from(number).is_ok()).max();
     Some(())
 }
