@@ -91,9 +91,9 @@ impl<'a> State<'a> {
                 }
             }
             Op::Convert { .. } if self.unseen[id.index()] => {
-                if let Some(sums) = self.sums(node, operands) {
+                if let Some(unrounded) = self.unrounded(node, operands) {
                     self.count += 1;
-                    self.wide.insert(id, sums);
+                    self.wide.insert(id, unrounded);
                 }
             }
             Op::BroadcastInDim { .. } | Op::Reshape { .. } => {
@@ -151,7 +151,7 @@ impl<'a> State<'a> {
 
     /// Returns the f32 value that a conversion rounds, if no array of main memory becomes wider for it: a reduction, or an
     /// element-wise value or a batch of products with no other reader.
-    fn sums(&self, rounding: &Node, operands: &[NodeId]) -> Option<NodeId> {
+    fn unrounded(&self, rounding: &Node, operands: &[NodeId]) -> Option<NodeId> {
         let &source = rounding.operands.first()?;
         let node = self.program.graph().node(source);
         let is_alone = self.readers[source.index()] != Readers::Many;
