@@ -19,6 +19,7 @@ mod few_bits;
 mod few_rows;
 mod gather_first;
 mod linear_activation;
+mod number;
 mod pass;
 mod pipeline;
 mod product_sum;

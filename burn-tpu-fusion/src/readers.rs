@@ -7,7 +7,9 @@ use burn_tpu_graph::{NodeId, Program};
 pub(crate) enum Readers {
     Nobody,
     One(NodeId),
-    /// Several ops, or who runs the program.
+    /// Two ops, in the order of the program.
+    Two([NodeId; 2]),
+    /// More ops, or who runs the program.
     Many,
 }
 
@@ -16,10 +18,15 @@ impl Readers {
     pub(crate) fn all(program: &Program) -> Vec<Self> {
         let mut readers = vec![Self::Nobody; program.graph().len()];
         for (reader, node) in program.graph().nodes().iter().enumerate() {
-            let reader = Self::One(NodeId(reader as u32));
+            let reader = NodeId(reader as u32);
             for operand in &node.operands {
                 let known = &mut readers[operand.index()];
-                *known = if *known == Self::Nobody || *known == reader { reader } else { Self::Many };
+                *known = match *known {
+                    Self::Nobody => Self::One(reader),
+                    Self::One(last) | Self::Two([_, last]) if last == reader => *known,
+                    Self::One(first) => Self::Two([first, reader]),
+                    Self::Two(_) | Self::Many => Self::Many,
+                };
             }
         }
         program.outputs().iter().for_each(|output| readers[output.index()] = Self::Many);

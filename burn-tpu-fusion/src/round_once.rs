@@ -23,7 +23,7 @@
 //! - A batch of products, as the scores of attention are, is fused with the op that alone reads it, and then with the maximum
 //!   of a softmax: XLA writes what the op gives. It is not fused with a division on all TPUs. By one number it is a
 //!   multiplication, as XLA makes of it on most of them.
-//! - The exponentials of a softmax are computed again where they are read (see [`softmax`]).
+//! - The exponentials of a softmax are computed again where they are read, but where a gradient reads them too.
 //! - A value of which sums are the only large operands (see [`Reduced`]) is as small as they are, whoever reads it. So are
 //!   broadcasts of one, which nothing writes. That matters most: the gradient of a softmax subtracts what its sum was
 //!   divided by, and a rounded sum is an error in all elements of a row.
@@ -35,8 +35,8 @@
 //! Gain: `docs/decisions/0057-what-a-chain-of-16-bit-ops-rounds.md`.
 
 mod reduced;
-mod softmax;
 
+use crate::number::number;
 use crate::readers::Readers;
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::op::{BinaryOp, Direction, OpKind, UnaryOp};
@@ -127,10 +127,9 @@ impl<'a> State<'a> {
             None => Ok(new),
         };
         let operands = node.operands.iter().zip(operands).map(wide).collect::<Result<Vec<_>, _>>()?;
-        let divisor = Some(node).filter(|node| self.divides_products(node)).and_then(|_| number(graph, operands[1]));
-        let result = match divisor {
-            Some(divisor) => divided(graph, operands[0], divisor)?,
-            None => graph.add(node.op.clone(), &operands)?,
+        let result = match &operands[..] {
+            &[product, divisor] if self.divides_products(node) => divided(graph, product, divisor)?,
+            _ => graph.add(node.op.clone(), &operands)?,
         };
         if self.unseen[id.index()] {
             self.count += 1;
@@ -154,7 +153,7 @@ impl<'a> State<'a> {
     fn unrounded(&self, rounding: &Node, operands: &[NodeId]) -> Option<NodeId> {
         let &source = rounding.operands.first()?;
         let node = self.program.graph().node(source);
-        let is_alone = self.readers[source.index()] != Readers::Many;
+        let is_alone = matches!(self.readers[source.index()], Readers::Nobody | Readers::One(_));
         let is_cheap = match (&node.op, node.op.kind()) {
             (_, OpKind::Reduction) => true,
             (_, OpKind::Arithmetic) => is_alone,
@@ -165,19 +164,13 @@ impl<'a> State<'a> {
     }
 }
 
-/// Returns the number that a value has in all elements, if it is the broadcast of one.
-fn number(graph: &Graph, id: NodeId) -> Option<NodeId> {
-    let node = graph.node(id);
-    let &source = node.operands.first()?;
-    match node.op {
-        Op::Convert { .. } => number(graph, source),
-        Op::BroadcastInDim { .. } if graph.ty(source).elements() == 1 => Some(source),
-        _ => None,
-    }
-}
-
-/// Divides an f32 value by a number: multiplies with its reciprocal.
-fn divided(graph: &mut Graph, x: NodeId, number: NodeId) -> Result<NodeId, GraphError> {
+/// Divides an f32 value. By one number, it multiplies with the reciprocal.
+fn divided(graph: &mut Graph, x: NodeId, divisor: NodeId) -> Result<NodeId, GraphError> {
+    let narrow = match graph.node(divisor).op {
+        Op::Convert { .. } => graph.node(divisor).operands[0],
+        _ => divisor,
+    };
+    let Some(number) = number(graph, narrow) else { return graph.binary(BinaryOp::Div, x, divisor) };
     let number = graph.reshape(number, &[])?;
     let number = graph.convert(number, DType::F32)?;
     // The reciprocal of a number next to an end of f32 is past the other one: it has two factors.
@@ -201,7 +194,6 @@ fn divided(graph: &mut Graph, x: NodeId, number: NodeId) -> Result<NodeId, Graph
 fn unseen(program: &Program, readers: &[Readers]) -> Vec<bool> {
     let graph = program.graph();
     let sizes = Reduced::of(graph);
-    let exponentials = softmax::exponentials(program);
     let reads = program.use_counts();
     // The reads in f32 of each node. Readers come after what they read.
     let mut wide_reads = vec![0; graph.len()];
@@ -209,7 +201,11 @@ fn unseen(program: &Program, readers: &[Readers]) -> Vec<bool> {
     for id in graph.ids().rev() {
         let (node, at) = (graph.node(id), id.index());
         let is_read_wide = reads[at] > 0 && wide_reads[at] == reads[at];
-        let is_free = matches!(readers[at], Readers::One(_)) || sizes.is_free(id) || exponentials.contains(&id);
+        let is_free = match readers[at] {
+            Readers::One(_) => true,
+            Readers::Two(readers) => sizes.is_free(id) || is_exponential_of_softmax(graph, id, readers),
+            _ => sizes.is_free(id),
+        };
         unseen[at] = node.ty.dtype.is_half() && is_read_wide && is_free;
         let takes_wide = match node.op {
             Op::Convert { dtype } => dtype == DType::F32,
@@ -221,6 +217,14 @@ fn unseen(program: &Program, readers: &[Readers]) -> Vec<bool> {
         }
     }
     unseen
+}
+
+/// Returns whether a value with these readers is `e` of a softmax that is written op by op, `e / sum(e)`. The sum is of f32, and
+/// comes before what divides by it.
+fn is_exponential_of_softmax(graph: &Graph, id: NodeId, readers: [NodeId; 2]) -> bool {
+    let [sum, quotient] = readers.map(|reader| graph.node(reader));
+    let is_quotient = quotient.op == BinaryOp::Div.into() && quotient.operands[0] == id && quotient.operands[1] != id;
+    graph.node(id).op == UnaryOp::Exp.into() && sum.op == Op::Convert { dtype: DType::F32 } && is_quotient
 }
 
 /// Returns whether an op computes 16-bit floats element by element.

@@ -40,6 +40,7 @@
 //! Gain: `docs/decisions/0028-attention-in-blocks-of-queries.md`; of the merged form,
 //! `docs/decisions/0042-attention-is-kept-with-its-heads-merged.md`.
 
+use crate::number::number;
 use crate::readers::Readers;
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs, UnaryOp};
@@ -120,12 +121,7 @@ fn scaled(graph: &Graph, id: NodeId) -> Option<(NodeId, NodeId)> {
     let (Op::Binary(BinaryOp::Mul), &[lhs, rhs]) = (&graph.node(id).op, &graph.node(id).operands[..]) else {
         return None;
     };
-    let number = |id: NodeId| {
-        let Op::BroadcastInDim { .. } = graph.node(id).op else { return None };
-        let source = graph.node(id).operands[0];
-        (graph.ty(source).elements() == 1).then_some(source)
-    };
-    number(rhs).map(|scale| (lhs, scale)).or_else(|| number(lhs).map(|scale| (rhs, scale)))
+    number(graph, rhs).map(|scale| (lhs, scale)).or_else(|| number(graph, lhs).map(|scale| (rhs, scale)))
 }
 
 /// A product `[batch.., rows, columns]` of rows and a matrix.
@@ -420,7 +416,7 @@ fn merged(graph: &Graph, readers: &[Readers], product: NodeId, sum: NodeId) -> V
     let is_moved = |id: &NodeId| matches!(graph.node(*id).op, Op::Transpose { .. } | Op::Reshape { .. });
     let next = |id: &NodeId| match readers[id.index()] {
         Readers::One(reader) => Some(reader).filter(is_moved),
-        Readers::Nobody | Readers::Many => None,
+        Readers::Nobody | Readers::Two(_) | Readers::Many => None,
     };
     let moved: Vec<NodeId> = std::iter::successors(next(&product), next).take_while(|id| *id < sum).collect();
     let row = |id: NodeId| graph.dims(id).last().copied();
